@@ -151,6 +151,7 @@ class _Simulation:
             "length": None,
             "file": "train.py",
             "line": 12,
+            "made": "train.py:9",
         }
         return usual | run.facts
 

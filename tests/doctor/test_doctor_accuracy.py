@@ -71,7 +71,7 @@ def predicted(case: str, prescription: dict[str, Any]) -> list[Predicted]:
             prescription.get("again_us"),
         )
         for outcome in prescription["outcomes"]
-        if outcome["predicted"] is not None and outcome["step_us"] is not None and outcome["disturbed_by"] is None
+        if outcome["predicted"] is not None and outcome["step_us"] is not None and not outcome["unclear"]
     ]
 
 

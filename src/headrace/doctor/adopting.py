@@ -18,7 +18,7 @@ from headrace.doctor.faults import (
     leaked_split,
     loader_place,
 )
-from headrace.doctor.measure import BOUND, Diagnosis, TrainerView, main_view_of
+from headrace.doctor.measure import BOUND, STARTED_AGAIN_S, Diagnosis, TrainerView, about, main_view_of
 from headrace.doctor.probe.look.value_look import HELD, LOOK_FILE, MOST_S, PARTIAL
 from headrace.doctor.session import SessionFolder, read_session, session_folder
 from headrace.doctor.session.after_run import DataFault, LoaderTrial
@@ -28,8 +28,6 @@ from headrace.errors import SessionError
 LOOK_S = MOST_S
 NO_LOOK = "no-look"
 """Code of the note that says why there is no look."""
-_STARTED_AGAIN_S = 60.0
-"""Time limit of a run that is restarted only to inspect samples."""
 
 
 @dataclass
@@ -57,7 +55,7 @@ class LoaderAdoption:
         session.notes += _cut_short(self.folder.path, session.notes)
         is_of_run = self._look.exists()
         if not is_of_run and self._is_worth_a_start(session, view):
-            self._start_again(session)
+            self._start_again(session, view)
         if self._look.exists():
             try:
                 self.look = read_look(self._look)
@@ -88,11 +86,15 @@ class LoaderAdoption:
         was_tried = any(note.code == NO_LOOK for note in session.notes)
         return (is_bound or self.always_looks) and not was_tried and session.outcome.why in ("finished", "steps")
 
-    def _start_again(self, session: Session) -> None:
-        self.announce("starting the command again, up to its first batch, to look at its samples")
+    def _start_again(self, session: Session, view: TrainerView) -> None:
+        start_s = min((one.start for one in view.trainer.passes), default=0) / 1e6
+        self.announce(
+            "starting the command again, up to its first batch, to look at its samples, since the run ended before a "
+            f"look at them: {about(start_s + LOOK_S)}, at most {STARTED_AGAIN_S:.0f} s"
+        )
         with session_folder(look_s=LOOK_S, looks_first=True) as again:
             ended = run_command(
-                self.command, again.settings, output=again.path / OUTPUT, reads=False, most_s=_STARTED_AGAIN_S
+                self.command, again.settings, output=again.path / OUTPUT, reads=False, most_s=STARTED_AGAIN_S
             )
             for name in (LOOK_FILE, LOOK_FILE + HELD):
                 if (again.path / name).exists():

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from headrace.doctor.causes import DISTURBING
 from headrace.doctor.measure import (
     BOUND,
     LEAST_GAIN,
@@ -36,6 +35,8 @@ from headrace.doctor.session.trainers import LOADER_FACTS
 from headrace.errors import SessionError
 
 STEP = "step"
+DISTURBING = 0.3
+"""Change in the cores used by other programs that alone makes steps longer or shorter."""
 LEAST_STEPS = 4
 """Number of steps below which there are no two blocks to estimate a spread."""
 

@@ -24,7 +24,7 @@ from headrace.doctor.faults import FaultPicture, add_patches, resumption, sessio
 from headrace.doctor.machine import MachineSampler
 from headrace.doctor.measure import Diagnosis, DiagnosisPlan
 from headrace.doctor.prove import DIGESTS, Prover, remedy_attempts
-from headrace.doctor.report import Outputs, RunStatus, UnreadConsole, document, write_whole
+from headrace.doctor.report import Outputs, document, write_whole
 from headrace.doctor.session import SESSION_FILE, FailedReplay, SessionFolder, read_session, session_folder
 from headrace.doctor.session.model import Machine, Session, SessionNote
 
@@ -75,16 +75,15 @@ def examine(asked: Examination, outputs: Outputs) -> int:
         orders=asked.earlier is not None,
         digests=DIGESTS if asked.proves else 0,
     ) as folder:
-        ended, machines, progress = _announced_run(asked, folder, outputs)
+        ended, machines = _announced_run(asked, folder, outputs)
         failed = _failed_in_replay(folder, ended)
         if failed is not None:
             say(f"{failed.text} It runs again without them.")
             folder.begin_again(replay=0, drain_s=0.0)
-            ended, machines, progress = _announced_run(asked, folder, outputs)
+            ended, machines = _announced_run(asked, folder, outputs)
         wait_share, status = None, ended.status
         try:  # after the command has ended, no error may lose its exit status or its evidence
-            with progress:
-                reported = _reported(asked, outputs, folder, ended, machines, progress, failed)
+            reported = _reported(asked, outputs, folder, ended, machines, failed)
             wait_share = _put_out(outputs, reported)
             status = 0 if reported.session.outcome.why == "steps" else ended.status  # ended by the doctor
             if (asked.checks_data or asked.earlier is not None) and not status:
@@ -114,15 +113,11 @@ def examine_resume(asked: Examination, again: list[str], outputs: Outputs) -> in
     return examine(replace(asked, command=again, earlier=earlier), outputs)
 
 
-def _announced_run(
-    asked: Examination, folder: SessionFolder, outputs: Outputs
-) -> tuple[CommandResult, list[Machine], RunStatus]:
+def _announced_run(asked: Examination, folder: SessionFolder, outputs: Outputs) -> tuple[CommandResult, list[Machine]]:
     trial_s = EXPECTED_S if asked.tries_loader else 0.0
-    plan = DiagnosisPlan(folder.settings, trial_s=trial_s, prove_s=PROVE_S if asked.proves else 0.0)
-    progress = RunStatus(plan, UnreadConsole(stderr=True))
     if not asked.observe:
-        progress.announce()
-    return *run_sampled(asked, folder, outputs), progress
+        say(DiagnosisPlan(folder.settings, trial_s=trial_s, prove_s=PROVE_S if asked.proves else 0.0).text())
+    return run_sampled(asked, folder, outputs)
 
 
 def _failed_in_replay(folder: SessionFolder, ended: CommandResult) -> FailedReplay | None:
@@ -166,65 +161,53 @@ def _reported(
     folder: SessionFolder,
     ended: CommandResult,
     machines: list[Machine],
-    progress: RunStatus,
     failed: FailedReplay | None,
 ) -> Reported:
-    """Return the results of a run that has ended; `progress` shows the current work.
+    """Return the results of a run that has ended.
 
     Pictures are made if a page shows them. `failed` is how an earlier run failed on repeated batches.
     """
-    progress.begins("read")
     session = session_of(asked, folder, ended, machines)
     session.notes += [] if failed is None else [failed.note]
-    tell = progress.tells if progress.draws else say
-    adopting = LoaderAdoption(asked.command, folder, tell, always_looks=asked.checks_data)
+    adopting = LoaderAdoption(asked.command, folder, say, always_looks=asked.checks_data)
     if asked.tries_loader:
-        progress.begins("look")
-        _or_none(lambda: adopting.explain(session), "samples were not explained: that failed", progress)
+        _or_none(lambda: adopting.explain(session), "samples were not explained: that failed")
     pictures: Mapping[int, FaultPicture] = {}
     if outputs.html is not None:
         pictures = _or_none(lambda: adopting.pictures(session.faults), "faults have no pictures: that failed") or {}
     session.faults += session_faults(session)
-    _or_none(lambda: add_patches(session, files_here()), "faults have no patches: that failed", progress)
+    _or_none(lambda: add_patches(session, files_here()), "faults have no patches: that failed")
     if asked.earlier is not None:
         compared = resumption(asked.earlier, session)
         session.faults += [] if compared.fault is None else [compared.fault]
         session.notes += [SessionNote("resume", compared.text)] if compared.text else []
     if session.machines:  # sampled, and so this machine
-        progress.begins("survey")
-        session.survey = _or_none(lambda: survey_of(session), "files were not inspected: that failed", progress)
-    progress.begins("diagnose")
+        session.survey = _or_none(lambda: survey_of(session), "files were not inspected: that failed")
     try:
         diagnosis = diagnose(session)
     except Exception:
         write_whole(folder.path / SESSION_FILE, [document(session, None)])  # for another version to show
         raise
     if asked.tries_loader and not asked.checks_data:
-        progress.begins("trial")
         session.loader_trial = _or_none(
-            lambda: adopting.trial(session, diagnosis), "Headrace's Loader was not tried: that failed", progress
+            lambda: adopting.trial(session, diagnosis), "Headrace's Loader was not tried: that failed"
         )
-    progress.begins("prescribe")
     prescription = prescribed(session, diagnosis)
     if prescription is not None and not prescription.stop and asked.proves and ended.why == "finished":
-        progress.begins("prove")
-        _prove(asked, folder, session, prescription, progress)
+        _prove(asked, folder, session, prescription)
         diagnosis = diagnose(session)  # two unchanged runs show the noise of figures
         prescription = prescribed(session, diagnosis)
     return Reported(session, diagnosis, prescription, pictures)
 
 
-def _prove(
-    asked: Examination, folder: SessionFolder, session: Session, prescription: Prescription, progress: RunStatus
-) -> None:
-    announce = progress.tells if progress.draws else say
-    prover = Prover.of(session, asked.command, folder.settings, announce, PROVE_S)
+def _prove(asked: Examination, folder: SessionFolder, session: Session, prescription: Prescription) -> None:
+    prover = Prover.of(session, asked.command, folder.settings, say, PROVE_S)
     if prover is None:
         return
     attempts = remedy_attempts(prescription, prover)
-    _or_none(lambda: prover.prove(attempts), "remedies were not all tried: that failed", progress)
+    _or_none(lambda: prover.prove(attempts), "remedies were not all tried: that failed")
     session.proofs = [one for one in prover.proofs if one.remedies]
-    session.control = next((one for one in prover.proofs if not one.remedies), None)
+    session.controls = [one for one in prover.proofs if not one.remedies]
 
 
 def _put_out(outputs: Outputs, reported: Reported) -> float | None:
@@ -257,13 +240,11 @@ def prescribed(session: Session, diagnosis: Diagnosis) -> Prescription | None:
     return _or_none(lambda: prescribe(session, diagnosis, files_here()), "no remedies: their computation failed")
 
 
-def _or_none(work: Callable[[], Result], failed: str, progress: RunStatus | None = None) -> Result | None:
+def _or_none(work: Callable[[], Result], failed: str) -> Result | None:
     """Return the result of `work`, or None after reporting a fault."""
     try:
         return work()
     except Exception:
-        if progress is not None:
-            progress.hide()
         say(f"{failed}, which is a fault of the doctor's")
         say(traceback.format_exc())
         return None

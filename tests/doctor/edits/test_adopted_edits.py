@@ -178,5 +178,5 @@ def test_the_module_lies_where_the_script_imports_from() -> None:
 
 
 def test_arguments_of_the_dataloader_go_with_it() -> None:
-    both = ADOPTING.with_(WantedEdit({"num_workers": "4", "pin_memory": "True"}, one_thread=True))
+    both = ADOPTING.with_(WantedEdit({"num_workers": "4", "pin_memory": "True"}))
     assert script(LOOP).changed(both) == script(LOOP).changed(ADOPTING)

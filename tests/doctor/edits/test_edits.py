@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from patching import git_apply, patch
 
 from headrace.doctor.edits.changes import LoaderScript, WantedEdit
@@ -239,34 +238,6 @@ def test_a_tar_that_is_more_than_read_stays(old: str, new: str) -> None:
     assert after(text, WantedEdit(indexed_tar=True)) is None
 
 
-def test_workers_get_one_thread_each() -> None:
-    text = after(f"import cv2\n{HEAD}loader = DataLoader(ds, 32, num_workers=2)\n", WantedEdit(one_thread=True))
-    assert text == (
-        "import cv2\nimport torch\nfrom torch.utils.data import DataLoader\n"
-        "\n\ndef one_thread_each(worker):\n    torch.set_num_threads(1)\n    cv2.setNumThreads(0)\n\n"
-        "loader = DataLoader(ds, 32, num_workers=2, worker_init_fn=one_thread_each)\n"
-    )
-
-
-def test_a_name_of_another_function_is_not_used() -> None:
-    text = "from torch.utils.data import DataLoader\ndef main():\n    import torch\n    return DataLoader(ds, 32)\n"
-    changed_text = after(text, WantedEdit(one_thread=True), num_workers=0)
-    assert changed_text is not None
-    names: dict[str, Any] = {"ds": range(64)}
-    exec(changed_text, names)
-    threads = torch.get_num_threads()
-    try:
-        names["one_thread_each"](0)
-        assert torch.get_num_threads() == 1
-    finally:
-        torch.set_num_threads(threads)
-
-
-def test_workers_that_are_set_up_already_are_left_alone() -> None:
-    text = f"{HEAD}loader = DataLoader(ds, 32, num_workers=2, worker_init_fn=seed)\n"
-    assert after(text, WantedEdit(one_thread=True)) is None
-
-
 WHOLE = f"""# -*- coding: utf-8 -*-
 '''Trains, über alles.'''
 from __future__ import annotations
@@ -281,7 +252,7 @@ loader = DataLoader(
 def main():
     for batch in loader:
         pass"""
-ALL = WantedEdit({"num_workers": "0"}, prefetcher="cuda", indexed_tar=True, one_thread=True)
+ALL = WantedEdit({"num_workers": "0"}, prefetcher="cuda", indexed_tar=True)
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
@@ -300,7 +271,7 @@ def test_all_changes_together_apply_by_patch_and_parse(tmp_path: Path, newline: 
 @pytest.mark.long
 def test_a_changed_script_runs(tmp_path: Path) -> None:
     text = f"{HEAD}loader = DataLoader(range(64), 32)\nprint([len(batch) for batch in loader])\n"
-    wanted = WantedEdit({"pin_memory": "False"}, one_thread=True)
+    wanted = WantedEdit({"pin_memory": "False"})
     found = LoaderScript([ScriptSource(PATH, text)], {**FACTS, "num_workers": 0}).changed(wanted)
     assert found is not None
     apply(tmp_path, "train.py", text, found[0].diff("/home/ada/train"))

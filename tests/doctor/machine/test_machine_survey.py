@@ -1,9 +1,8 @@
-"""What is looked up once a command has ended: files that were seen, places for copies, sizes of images."""
+"""What is looked up once a command has ended: files that were seen, and the times of reading them."""
 
 from __future__ import annotations
 
 import io
-import os
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -43,7 +42,7 @@ def opened_in(folder: Path, opens: dict[str, int]) -> FileOpens:
 
 def test_an_archive_and_its_images_are_timed(tar: Path) -> None:
     found = surveyed(machine(tar), FileOpens())
-    look_up, header, sizes = found.calibrations
+    look_up, header = found.calibrations
     assert (look_up.remedy, look_up.unit, len(look_up.other_us), look_up.present_us) == (
         "indexed-tar",
         "look-up",
@@ -51,16 +50,7 @@ def test_an_archive_and_its_images_are_timed(tar: Path) -> None:
         [],
     )
     assert (header.remedy, header.unit, len(header.other_us)) == ("indexed-tar", "header", 4)
-    assert sizes.files == [f"{tar} a.png", f"{tar} d.png"]  # c.png is no image, and is left out
-    assert (sizes.remedy, sizes.pixel_bytes) == ("cache", [32 * 32 * 3] * 2)
     assert all(us > 0 for us in [*look_up.other_us, *header.present_us])
-
-
-def test_what_is_no_plain_file_is_not_opened(tmp_path: Path) -> None:
-    (tmp_path / "a.png").write_bytes(png())
-    os.mkfifo(tmp_path / "b.png")
-    (sizes,) = surveyed(machine(), opened_in(tmp_path, {"a.png": 1, "b.png": 1})).calibrations
-    assert sizes.files == [str(tmp_path / "a.png")]
 
 
 def test_nothing_seen_nothing_timed(tmp_path: Path) -> None:
@@ -80,8 +70,13 @@ def test_images_and_archives_that_were_opened_are_timed(tmp_path: Path, tar: Pat
     for number in range(20):
         (tmp_path / f"{number:02d}.png").write_bytes(png())
     opens = {"13.png": 5, "17.png": 4, tar.name: 2}
-    look_up, _, sizes = surveyed(
-        machine(), FileOpens([OpenedFile(str(tmp_path / name), many) for name, many in opens.items()])
+    timed: list[list[str]] = []
+
+    def time_views(images: Any, _: Any) -> None:
+        timed.append([name for name, _ in images])
+
+    look_up, _ = surveyed(
+        machine(), FileOpens([OpenedFile(str(tmp_path / name), many) for name, many in opens.items()]), time_views
     ).calibrations
     assert look_up.files[0] == f"{tar} a.png"
-    assert sizes.files[:2] == [str(tmp_path / "13.png"), str(tmp_path / "17.png")]
+    assert timed[0][:2] == [str(tmp_path / "13.png"), str(tmp_path / "17.png")]

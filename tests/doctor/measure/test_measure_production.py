@@ -162,21 +162,6 @@ def test_workers_that_have_too_few_cores_are_not_called_too_few(tmp_path, monkey
     assert finding(diagnose(session), "few-workers") is None
 
 
-def test_memory_that_is_not_pinned_is_told_where_a_gpu_copies_from_it(tmp_path):
-    session = made_session(tmp_path, MadeRun(gpu=True))
-    steps = session.trainers[0].steps
-    steps.device = [
-        None if marks is None else [("s", 0.0 + at), ("h", 1_000.0 + at), ("i", 2_000.0 + at)]
-        for at, marks in zip(range(0, 200_000, 5_000), steps.device, strict=True)
-    ]
-    found = finding(diagnose(session), "pin-memory")
-    assert found is not None
-    assert quantities(found.text) == ["20 %"]
-    assert "train.py:12" in found.evidence
-    session.trainers[0].loaders[0].facts["pin_memory"] = True
-    assert finding(diagnose(session), "pin-memory") is None
-
-
 def test_making_in_the_training_thread_is_told(tmp_path):
     found = finding(diagnose(made_session(tmp_path, MadeRun(workers=0))), "no-workers")
     assert found is not None

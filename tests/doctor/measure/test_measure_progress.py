@@ -19,7 +19,7 @@ def plan(trial_s: float = 10.0, prove_s: float = 0.0, **changes: Any) -> Diagnos
 
 
 def test_at_the_start_it_says_how_long_it_will_take() -> None:
-    assert quantities(plan().text()) == ["50 s", "100 ms", "200", "80"]
+    assert quantities(plan().text()) == ["50 s", "100 ms", "200", "80", "60 s"]
     assert quantities(plan(0.0, 120.0, steps=5, warmup=0).text()) == ["10 s", "100 ms", "5", "10", "120 s"]
 
 

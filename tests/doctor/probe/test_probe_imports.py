@@ -208,6 +208,7 @@ def test_what_starts_the_probe_is_hooked_and_none_of_what_the_probe_itself_impor
         *sys.stdlib_module_names,
         *(module.partition(".")[0] for module, _ in REMOTE_HOOKS),  # methods are replaced: it is never too late
         *(module.partition(".")[0] for module in REMOTE_CALLS),
+        "pandas",  # whose functions are replaced wherever they were imported before
         "torchdata",
         "torchvision",
         "headrace",

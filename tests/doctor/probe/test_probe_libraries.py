@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import io
+import json
 import mmap
 import os
 import pickle
@@ -143,6 +145,14 @@ def test_albumentations_by_transform(probed: LibraryProbe, pixels: Any) -> None:
     calls = probed.calls(lambda: transforms(image=pixels))
     assert calls == {"transform:Resize": 1, "transform:HorizontalFlip": 1, "transform:Normalize": 1}
     assert probed.result["image"].shape == (16, 16, 3)
+
+
+def test_text(probed: LibraryProbe, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("1 2")
+    assert probed.calls(lambda: np.loadtxt(tmp_path / "a.txt").tolist())["parse:numpy.loadtxt"] == 1
+    assert probed.result == [1.0, 2.0]
+    assert probed.calls(lambda: json.loads("[1]")) == {"parse:json": 1}
+    assert probed.calls(lambda: list(csv.DictReader(["a,b", "1,2"]))) == {"parse:csv.DictReader": 2}
 
 
 def test_tokenizers(probed: LibraryProbe) -> None:

@@ -42,11 +42,21 @@ def test_each_step_has_its_batches_its_backward_pass_and_its_optimizer(tmp_path:
         assert step[5] > 0
 
 
+def _logged(batches: Any) -> Any:
+    """Return batches whose iteration is a logger's line, not the one that makes the loader."""
+
+    class Logged:
+        def __iter__(self) -> Any:
+            yield from batches
+
+    return Logged()
+
+
 def test_a_loader_is_described_where_the_user_iterates_it(tmp_path: Path) -> None:
-    batches = loader(22, shuffle=False)
     with probed(tmp_path):
+        made, batches = _line(), _logged(DataLoader(pairs(22), batch_size=4))
         for _ in range(2):
-            line = _line() + 1
+            line = _logged.__code__.co_firstlineno + 5
             for _ in batches:
                 pass
     (described,) = records(tmp_path, "loader")
@@ -54,6 +64,7 @@ def test_a_loader_is_described_where_the_user_iterates_it(tmp_path: Path) -> Non
     facts = described[3]
     assert facts.pop("described")["dataset"]["class"] == "torch.utils.data.dataset.TensorDataset"
     assert (facts.pop("file"), facts.pop("line")) == (HERE, line)
+    assert facts.pop("made") == f"{HERE}:{made}"
     assert facts == {
         "num_workers": 0,
         "batch_size": 4,

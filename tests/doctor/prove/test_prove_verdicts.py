@@ -1,10 +1,8 @@
-"""What came of a run, by the evidence that it left, and what other programs did meanwhile: runs that are made."""
+"""What came of a run, by the evidence that it left: runs that are made."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from made_sessions import MadeRun, process, write_evidence, write_run
 
 from headrace.doctor.attach.command import CommandResult
 from headrace.doctor.probe.settings import ProbeSettings
-from headrace.doctor.prove.trial import Others, Trial, TrialRequest, attempt, used_s
+from headrace.doctor.prove.trial import Trial, TrialRequest, attempt
 
 LIKE = ProbeSettings("measured", 0, 0, "", warmup=5, replay=40, drain_s=10.0, scratch="measured/scratch")
 CHANGES: dict[str, Any] = {"indexed_tar": True}
@@ -77,16 +75,6 @@ def test_one_process_that_took_it_is_enough() -> None:
     assert left(refused, APPLIED, run=MadeRun(steps=30)).why == "measured"
 
 
-def test_what_only_an_evaluation_took_proves_nothing() -> None:
-    """Its workers are other processes than those that training has its batches from."""
-    validation = [["pass", 9, 0, 0, 0, 0, [900]], ["fetch", 9, 0, 0, 10]]
-    run = MadeRun(steps=30)
-    trial = left(APPLIED, run=run, trainer=validation)
-    assert (trial.why, trial.detail.partition(":")[0]) == ("not applied", "indexed_tar")
-    assert "evaluation" in trial.detail
-    assert left(APPLIED, run=run).why == "measured"
-
-
 def test_a_command_that_fails_is_quoted() -> None:
     trial = left(APPLIED, ["error", 20, "Traceback\nKeyError: 'image'"], status=1, why="failed", run=MadeRun(steps=30))
     assert (trial.why, trial.detail, trial.steps) == ("broke", "Traceback\nKeyError: 'image'", [])
@@ -133,35 +121,3 @@ def test_samples_are_those_of_its_digests() -> None:
     assert [digest.content for digest in trial.samples.by_rank[0]] == ["a", "b"]
     assert trial.samples.draws
     assert trial.samples.later == {(0, 1)}
-
-
-class Busy:
-    """Cores that are busy as given."""
-
-    def __init__(self, cores: float | None) -> None:
-        self.cores = cores
-
-    def read(self) -> dict[str, float | None]:
-        return {"cpu_cores_busy": self.cores}
-
-
-@pytest.mark.parametrize(("used", "others"), [(4.0, 0.5), (0.0, 0.9), (12.0, 0.0)])
-def test_others_are_what_is_busy_beside_our_own(used: float, others: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 10 s, the only core was busy for 9."""
-    monkeypatch.setattr("headrace.doctor.prove.trial.Cores", lambda *_: Busy(0.9))
-    times, own = iter([50.0, 60.0]), iter([7.0, 7.0 + used])
-    assert Others(times.__next__, own.__next__).cores() == pytest.approx(others)
-
-
-def test_a_machine_that_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.doctor.prove.trial.Cores", lambda *_: Busy(None))
-    times = iter([50.0, 60.0])
-    assert Others(times.__next__, lambda: 0.0).cores() is None
-
-
-def test_our_own_are_those_that_were_waited_for() -> None:
-    burn = "import time\nwhile time.process_time() < 0.3: pass"
-    before = used_s()
-    process = subprocess.Popen([sys.executable, "-c", burn])
-    process.wait()
-    assert used_s() - before >= 0.25

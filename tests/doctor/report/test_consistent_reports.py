@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,18 +16,22 @@ from made_sessions import MadeRun
 from report_pages import said
 
 from headrace.doctor.causes import LEAST_STEPS, MOST_WORDS, Prescription, diagnose
-from headrace.doctor.measure import Diagnosis
+from headrace.doctor.causes.case import SLOWED
+from headrace.doctor.causes.loop_work import READS
+from headrace.doctor.measure import Diagnosis, TimePart, TrainerView, main_view_of, replayed_us
 from headrace.doctor.measure.steps import BOUND
 from headrace.doctor.quantities import duration, times
 from headrace.doctor.report.first_screen import MOST_BULLETS, FirstScreen, first_screen
 from headrace.doctor.report.remedy_text import interval, remedy_rows, title
 from headrace.doctor.session.after_run import Proof
-from headrace.doctor.session.model import Session
+from headrace.doctor.session.model import GarbageCollections, Session
 from headrace.doctor.session.trainers import MeasuredWindow
 
 MADE, BLOCKS = 200, 20
 REMEDIES = ("workers", "prefetch", "indexed-tar", "native-decode", "persistent-workers")
 STAGES = ("lookup:tarfile member", "decode:Pillow load", "transform:RandomResizedCrop", "collate:default")
+OF_THE_STEP = {READS, "pad-to-batch", "same-shape", "data-work", "pin-memory", "device-prefetch"}
+"""Remedies that shorten a step besides its data stall."""
 ROUNDED = 1.06
 """Two digits of a factor, and what a prediction may exceed what the shares allow by."""
 
@@ -56,8 +61,7 @@ def proofs(rng: np.random.Generator, step_us: float) -> Iterator[Proof]:
         mean, spread = step_us * rng.uniform(0.15, 1.4), rng.uniform(0, 0.8)
         steps = (mean * rng.uniform(1 - spread, 1 + spread, int(rng.choice([1, 12, 40])))).astype(int).tolist()
         samples = str(rng.choice(["same", "set", "different"], p=[0.6, 0.3, 0.1]))
-        others = float(rng.choice([0.1, 1.5]))
-        yield Proof(several, {}, why, steps=steps if why == "measured" else [], samples=samples, others_cores=others)
+        yield Proof(several, {}, why, steps=steps if why == "measured" else [], samples=samples)
 
 
 def made_at_random(seed: int) -> Session:
@@ -78,8 +82,25 @@ def made_at_random(seed: int) -> Session:
     if rng.random() < 0.7:
         session = replayed(session, max(int(step_us * rng.uniform(0.1, 1.1)), 10))
     session.proofs = list(proofs(rng, step_us))
-    session.control = Proof([], {}, "measured", steps=[int(step_us)] * 40, others_cores=0.1)
+    means = step_us * rng.uniform(0.9, 1.2, int(rng.choice([0, 1, 3], p=[0.2, 0.5, 0.3])))
+    session.controls = [Proof([], {}, "measured", steps=[int(mean)] * 40) for mean in means]
+    for process in session.processes:
+        process.collections = list(collections(rng, trainer.steps.end[-1]))
+        threads = int(rng.choice([1, 1, 4]))
+        process.facts.setdefault("facts", {}).update(torch_threads=threads)
+        if process.role == "trainer":
+            us = int(step_us * rng.uniform(0, 0.1))
+            times = rng.choice([0, trainer.steps.end[-1]], 2)
+            row = ("Tensor.item()", "/a/t.py:3:f", int(rng.integers(0, 2)), 2, us)
+            process.facts["calls"] = [{"time": int(time), "steps": 1, "calls": [row]} for time in times]
     return session
+
+
+def collections(rng: np.random.Generator, until: int) -> Iterator[GarbageCollections]:
+    """Yield full collections, some of which began long before the first step or ended after the last."""
+    for _ in range(int(rng.integers(0, 3))):
+        since, spent = int(rng.uniform(-0.5, 1) * until), int(rng.uniform(0, 0.5) * until)
+        yield GarbageCollections(since + spent, 1, spent, spent, since)
 
 
 def factors(sentence: str) -> list[float]:
@@ -97,6 +118,7 @@ def contradictions(session: Session, diagnosis: Diagnosis, whole: Prescription) 
         in_step = not (diagnosis.batch_production and diagnosis.batch_production[0].workers)
         if in_step and not any(one.recommended for one in whole.outcomes):
             yield from [f"{arrow} / {share:.1%}" for one in factors(arrow) if one > most]
+    yield from unfounded(session, diagnosis, whole)
     last = {tuple(sorted(one.remedies)): one for one in whole.outcomes}
     gained = [one for one in last.values() if one.recommended]
     names = {one.code: title(one) for one in whole.remedies}
@@ -113,8 +135,7 @@ def contradictions(session: Session, diagnosis: Diagnosis, whole: Prescription) 
     for row in remedy_rows(whole).helps:
         proof = row.outcome
         if row.is_refused and proof is not None:
-            is_busy = proof.disturbed_by is not None and proof.disturbed_by > 0
-            is_slow = proof.why == "measured" and (proof.low_us or 0.0) > 0 and not is_busy
+            is_slow = proof.why == "measured" and (proof.low_us or 0.0) > 0 and not proof.unclear
             if not is_slow and proof.why != "broke" and proof.samples != "different":
                 yield f"refused, and not refuted: {proof}"
         if proof is not None and proof.why == "timed out" and "not measured" not in row.proved:
@@ -123,6 +144,70 @@ def contradictions(session: Session, diagnosis: Diagnosis, whole: Prescription) 
     if bounds is not None and bounds.replay_us is not None:
         beaten = [one for one in gained if (one.high_us or 0.0) < 0.98 * bounds.replay_us]
         yield from [f"a bound of {bounds.replay_us:.0f} us, and proved {one.step_us}" for one in beaten]
+
+
+def unfounded(session: Session, diagnosis: Diagnosis, whole: Prescription) -> Iterator[str]:
+    """Yield each figure that the evidence contradicts, and each pair of sentences that cannot both be true."""
+    view = main_view_of(session)
+    if view is None or view.budget is None or view.wait_share is None:
+        return
+    trainer, steps = view.trainer, view.training.steps
+    start, end, step_us = steps[0].start, steps[-1].end, view.budget.mean_us
+    if not math.isclose(step_us, (end - start) / len(steps), rel_tol=1e-3):
+        yield f"a step of {step_us}"
+    gets = [row for row, at in enumerate(trainer.gets.start) if start <= at < end]
+    waited = sum(trainer.gets.duration[row] for row in gets) / (end - start)
+    if not view.has_gpu and view.wait_share < waited - 0.02:
+        yield f"waits {view.wait_share}, and {waited} by its calls of next()"
+    parts = [view.budget.parts, *(one.parts for one in (*diagnosis.waits, *diagnosis.causes))]
+    yield from [f"shares that sum to {sum(one.share for one in of)}" for of in parts if not _is_whole(of)]
+    found = {one.code: one for one in diagnosis.findings}
+    yield from [f"more than a whole: {one.text}" for one in found.values() if max(_percents(one.text), default=0) > 100]
+    stages = sum(one.weight for one in diagnosis.findings if one.code.startswith("stage-"))
+    if stages > view.wait_share + 1e-6:
+        yield f"stages of {stages:.1%} of a step, which waits {view.wait_share:.1%}"
+    least_us = _least_us(session, view)
+    best = None if OF_THE_STEP & {*whole.together} else whole.best
+    for prediction in [*(one.prediction for one in whole.remedies if one.code not in OF_THE_STEP), best]:
+        if prediction is not None and prediction.step_us < 0.999 * least_us:
+            yield f"{prediction} predicted, where {least_us} us remain"
+    for outcome in whole.outcomes:
+        if outcome.recommended and (not session.controls or outcome.step_us >= min(map(_mean, session.controls))):
+            yield f"proved within the controls' spread: {outcome}"
+    workers = next((one for one in whole.remedies if one.code == "workers"), None)
+    if workers is not None and workers.helps and "cannot help" in " ".join(one.text for one in found.values()):
+        yield f"{workers.title}, and workers cannot help"
+    texts = {code: f"{one.text} {one.advice}" for code, one in found.items()}
+    if workers is not None and "cannot help" in workers.why and "cores left" in texts.get("few-workers", ""):
+        yield "cores are left for workers that cannot help"
+    made = (list(process.collections) for process in session.processes)
+    spent = [
+        [one.spent for one in each if one.since is None or (start <= one.since and one.time <= end)] for each in made
+    ]
+    if "full-gc" in found and not any(spent):
+        yield f"{found['full-gc'].text} But none was in a measured step."
+    if "threads" in found and all(process.facts["facts"]["torch_threads"] == 1 for process in session.processes):
+        yield found["threads"].advice
+
+
+def _is_whole(parts: Sequence[TimePart]) -> bool:
+    return not parts or math.isclose(sum(one.share for one in parts), 1, abs_tol=1e-6)
+
+
+def _percents(sentence: str) -> list[float]:
+    return [float(one) for one in re.findall(r"([\d.]+) %", sentence)]
+
+
+def _mean(proof: Proof) -> float:
+    return sum(proof.steps) / len(proof.steps)
+
+
+def _least_us(session: Session, view: TrainerView) -> float:
+    """Return the step without its stall, or on cached batches if workers slow the step itself down."""
+    assert view.budget is not None
+    own_us = (1 - (view.wait_share or 0.0)) * view.budget.mean_us
+    replay_us = replayed_us(view)
+    return own_us if replay_us is None else min(own_us, replay_us if replay_us < SLOWED * own_us else own_us)
 
 
 def arrow_of(screen: FirstScreen) -> str:

@@ -114,13 +114,6 @@ def test_paper_is_white_for_those_who_read_in_the_dark(chromium: Browser, pages:
     assert chromium.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
 
 
-def test_shows_figures_where_a_pointer_rests(chromium: Browser, pages: dict[str, Path]) -> None:
-    chromium.open(pages["made"])
-    title = chromium.run("return document.querySelector('#timeline .touch title').textContent")
-    assert title.startswith("step ")
-    assert "70.0 ms" in title
-
-
 def _shot(chromium: Browser, page: Path, folder: Path, width: int, scheme: str) -> float:
     """Mean lightness of its first screen, of 255."""
     chromium.open(page, width=width, scheme=scheme)

@@ -1,85 +1,13 @@
-"""Charts: axes from zero with round figures, columns that lose nothing, a queue counted another way, colours that can
-be told from what they lie on."""
+"""Bars without gaps, and colours that can be told from what they lie on."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from headrace.doctor.report.html.charts import (
-    FOLDER,
-    MOST_COLUMNS,
-    PLOT_PX,
-    BarMeasure,
-    ColumnChart,
-    Layer,
-    buckets,
-    columns,
-    measures,
-    round_step,
-    stacked,
-    time_axis,
-)
+from headrace.doctor.report.html.charts import FOLDER, stacked
 from headrace.doctor.report.view import Segment
-
-LENGTHS = st.floats(1e-3, 1e12, allow_nan=False)
-
-
-@given(LENGTHS)
-def test_an_axis_begins_at_zero_and_ends_just_above_the_longest(most: float) -> None:
-    axis = time_axis(most)
-    assert axis.ticks[0] == (0, "0")
-    assert axis.top >= most * (1 - 1e-6)
-    assert axis.ticks[-2][0] <= most * (1 + 1e-6)
-    assert 2 <= len(axis.ticks) <= 6
-
-
-@given(LENGTHS)
-def test_a_time_axis_has_a_unit_of_which_it_holds_one(most_us: float) -> None:
-    axis = time_axis(most_us)
-    in_unit = most_us / {"s": 1e6, "ms": 1e3, "µs": 1.0}[axis.unit]
-    assert in_unit >= 1 or axis.unit == "µs"
-    assert axis.top >= most_us * (1 - 1e-6)
-
-
-@pytest.mark.parametrize(("count", "apart"), [(1, 1), (6, 1), (7, 2), (200, 50), (10_000, 2_000)])
-def test_places_are_a_round_number_apart(count: int, apart: int) -> None:
-    assert round_step(count, most=6) == apart
-
-
-@given(st.integers(0, 20_000))
-def test_columns_put_neighbours_together_and_leave_none_out(count: int) -> None:
-    groups = buckets(count)
-    assert [row for group in groups for row in group] == list(range(count))
-    assert len(groups) <= MOST_COLUMNS
-    assert len({len(group) for group in groups[:-1]}) <= 1
-
-
-def test_columns_are_stacked_from_zero() -> None:
-    layers = [Layer("wait", [10.0, None]), Layer("blue", [30.0, 20.0])]
-    shown = str(columns(ColumnChart(layers, ["one", "two"], time_axis(40), [(0.5, "1")], "said")))
-    paths = re.findall(r'c-(\w+)" d="([^"]+)"', shown)
-    assert [colour for colour, _ in paths] == ["blue", "wait"]  # the highest is drawn first, and the others over it
-    tops = [[float(top) for top in re.findall(rf"{PLOT_PX}V([\d.]+)", path)] for _, path in paths]
-    assert tops == [[0, PLOT_PX / 2], [0.75 * PLOT_PX]]
-    assert re.findall(r"<title>(\w+)</title>", shown) == ["one", "two"]
-
-
-def test_many_columns_are_one_outline() -> None:
-    count = MOST_COLUMNS
-    chart = ColumnChart([Layer("sky", [1.0] * count)], [""] * count, time_axis(1), [], "said")
-    (path,) = re.findall(r'd="([^"]+)"', str(columns(chart)))
-    assert path.count("M") == 1
-    assert path.count("h1") == count
-
-
-def test_a_bar_is_no_longer_than_its_whole() -> None:
-    shown = str(measures([BarMeasure("predicted", 50, (40, 120))], top=100, label="said"))
-    assert 'x2="100%"' in shown
-    assert "120%" not in shown
 
 
 def test_pieces_lie_end_to_end() -> None:
@@ -93,9 +21,8 @@ def test_texts_in_charts_are_escaped() -> None:
     shown = str(stacked([Segment("data wait", 1, "</svg><script>\x1b")], top=1, label='"><b>'))
     assert 'aria-label="&#34;&gt;&lt;b&gt;"' in shown
     assert "<title>&lt;/svg&gt;&lt;script&gt;\\x1b</title>" in shown
-    long = str(columns(ColumnChart([], ["x" * 400], time_axis(1), [(0.5, "<i>")], "said")))
+    long = str(stacked([Segment("data wait", 1, "x" * 400)], top=1, label="<i>"))
     assert f"<title>{'x' * 299}…</title>" in long
-    assert "&lt;i&gt;" in long
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -147,10 +147,9 @@ def test_what_handing_over_is_assumed_to_take_is_said() -> None:
     assert quantities(found.why) == ["4.6 ms"]
 
 
-def test_work_that_fills_the_cores_is_said_of_no_workers() -> None:
+def test_work_that_fills_the_cores_needs_no_workers() -> None:
     setting = next(one for one in settings("imagenet") if one.workers == 0)
-    found = workers_of(setting)
-    assert (found.helps, quantities(found.why)) == (False, ["2"])
+    assert not workers_of(setting).helps
 
 
 @pytest.mark.alone

@@ -193,7 +193,7 @@ def input_names(number: int, look: Look) -> PictureSource:
     if any(text is None for text in texts):
         if look.held is not None and _are_held(number, look, look.held):
             return PictureSource(None, [_png(picture) for picture in look.held])
-        raise UnexplainedError("it was decoded from bytes in memory, whose origin was not seen")
+        raise UnexplainedError("its bytes came from memory, and not from a file or an archive that was open")
     found = explain_value(texts, [each.index for each in look.samples], look.columns)
     if found is None or found.kind not in ("equal", "affixed") or found.column is None:
         raise UnexplainedError(f"no sequence of the dataset names its files, such as {texts[0]!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
@@ -20,13 +20,14 @@ from headrace.doctor.measure import (
     StagePart,
     TrainerView,
     host_of,
+    stalls_of_peers_us,
     uses_gpu,
     with_loaders_as_one,
 )
 from headrace.doctor.probe import without_credentials
 from headrace.doctor.session.after_run import Calibration
 from headrace.doctor.session.model import Session
-from headrace.doctor.simulate import Change, Factor, Prediction, RecordedRun, predicted, recorded
+from headrace.doctor.simulate import Change, Factor, Prediction, RecordedRun, StageChange, name_of, predicted, recorded
 
 WORTH = 0.02
 """Threshold for proposing a remedy: share of a step, or of making a batch. Two runs of one script differ by as much."""
@@ -34,6 +35,8 @@ LEAST_SPEEDUP = 1.1
 """Minimum predicted speedup of a remedy."""
 WORTH_SAYING = 0.01
 """Reporting threshold: share of a step."""
+SLOWED = 0.85
+"""Ratio of a step on cached batches with idle workers to a step without its waits, below which workers slow it down."""
 GOES_WITH = (1.0, 0.8, 0.5)
 """Share of a step's time that scales with its tokens or pixels: upper bound, usual value, lower bound."""
 HIGH, MEDIUM, LOW = "high", "medium", "low"
@@ -170,9 +173,37 @@ class Case:
         survey = self.session.survey
         return [] if survey is None else survey.calibrations
 
+    @cached_property
+    def stalled(self) -> float:
+        """Share of a step that better loading can gain: its stalls, its peers', and what busy workers slow down."""
+        own_us = (1 - self.wait_share) * self.step_us
+        replay_us = None if self.recorded is None else self.recorded.replay_us
+        slowed_us = own_us - replay_us if replay_us is not None and replay_us < SLOWED * own_us else 0.0
+        peers_us = stalls_of_peers_us(self.diagnosis.ranks, self.view.trainer)
+        return self.wait_share + self.step_share(slowed_us + peers_us)
+
+    def least_us(self, change: Change) -> float:
+        """Return the shortest step that a change can give, by the shares of a step that it takes away.
+
+        A shorter production gains no more than its own share, and no more than the step waits for it.
+        """
+        run = self.recorded
+        if run is None:
+            return 0.0
+        now, after = run.setup, change(run.setup)
+        taken = 1.0
+        if replace(after, stages=now.stages, step=now.step, off_step_us=now.off_step_us) == now:  # else any of the wait
+            taken = max(sum(one.share * (1 - _left(one, after.stages)) for one in self.making.stages), 0.0)
+        own = (1 - self.wait_share) * (1 - after.step) + self.step_share(after.off_step_us * run.batches_a_step)
+        return max(1 - min(taken, self.stalled) - own, 0.0) * self.step_us
+
     def predict(self, change: Change) -> Prediction | None:
-        """Predict the step after a change; None without recorded work."""
-        return None if self.recorded is None else predicted(self.recorded, change(self.recorded.setup))
+        """Predict the step after a change, within what its share of a step allows; None without recorded work."""
+        if self.recorded is None:
+            return None
+        found, least_us = predicted(self.recorded, change(self.recorded.setup)), self.least_us(change)
+        step_us = max(found.step_us, least_us)
+        return Prediction(step_us, max(found.low_us, least_us), max(found.high_us, step_us), self.step_us / step_us)
 
     def predict_between(self, usual: Change, least: Change, most: Change) -> Prediction | None:
         """Predict the usual change, with an interval from the `least` change to the `most` change."""
@@ -231,6 +262,13 @@ def case_of(session: Session, diagnosis: Diagnosis, view: TrainerView, sources: 
     if view.budget is None or not view.batch_production:
         return None
     return Case(session, diagnosis, view, view.batch_production[0], sources)
+
+
+def _left(stage: StagePart, changes: Mapping[str, StageChange]) -> float:
+    """Return the share of a stage's time that changes leave, by how much of it the stage computes."""
+    change = changes.get(name_of(stage)) or changes.get(stage.category) or StageChange()
+    computing = 1.0 if stage.computing is None else stage.computing
+    return computing * change.cpu + (1 - computing) * change.wait
 
 
 def share_of(stages: Iterable[StagePart]) -> float:

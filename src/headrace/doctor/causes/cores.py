@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from statistics import median
 
-from headrace.doctor.causes.case import WORTH, Case
-from headrace.doctor.causes.cause import MACHINE, Cause, Proposal, RemedyKind, Run, of_machines
-from headrace.doctor.causes.remedy import SETTING
-from headrace.doctor.edits import WantedEdit
+from headrace.doctor.causes.case import WORTH
+from headrace.doctor.causes.cause import MACHINE, Cause, Run, of_machines
 from headrace.doctor.measure import (
     Finding,
     Host,
 )
 from headrace.doctor.quantities import counted, number, percent
-from headrace.doctor.simulate import SHARED, Change, Factor, FeedSetup, StageChange
 
 THREADS, WORKERS = "threads", "workers-cores"
 CROWDED = {THREADS, WORKERS, "cpu-throttled"}
@@ -28,9 +24,14 @@ TAKEN = 0.15
 """Reporting threshold: share of the cores that other processes use."""
 
 
-def core_findings(run: Run) -> Iterable[Finding]:
-    """Yield shortages of cores on each machine."""
-    return of_machines(_shortages)(run)
+def _shortages(host: Host) -> Iterator[Finding]:
+    for check in (throttled_cores, crowded_cores, stolen_cores):
+        if (found := check(host)) is not None:
+            yield found
+
+
+core_findings = of_machines(_shortages)
+"""Shortages of cores on each machine."""
 
 
 def is_crowded(run: Run) -> bool:
@@ -38,55 +39,41 @@ def is_crowded(run: Run) -> bool:
     return any(one.code in CROWDED for one in core_findings(run))
 
 
-def _shortages(host: Host) -> Iterator[Finding]:
-    for check in (throttled_cores, too_many_threads, too_many_workers, stolen_cores):
-        if (found := check(host)) is not None:
-            yield found
-
-
-def too_many_threads(host: Host) -> Finding | None:
+def crowded_cores(host: Host) -> Finding | None:
     """Compare the cores with the threads that libraries keep ready in all processes that work concurrently.
 
-    Libraries with separate pools take turns within a process, so only the largest pool of each process counts.
+    Libraries with separate pools take turns within a process, so only the largest pool of each process counts. More
+    than one worker per core helps only if they wait for storage.
     """
-    each = worker_threads(host)
+    cores, workers, each, waited = host.cores, host.workers, worker_threads(host), _own_waiting(host)
+    if cores is None or (waited is not None and waited < CONTENDED):
+        return None
     # A trainer with a GPU counts as one thread, the one that launches kernels. Without a GPU, torch's pool counts.
     own = [
         1 if host.told(one.pid, "facts", "device") is not None else host.told(one.pid, "facts", "torch_threads") or 1
         for one in host.trainers
     ]
-    cores = host.cores
-    if cores is None or each is None or max([each, *own]) <= 1 or host.workers * each + sum(own) <= cores:
+    # Workers with one thread each are no pools that a setting could shrink.
+    has_pools = each is not None and (each > 1 or sum(own) > max(cores, len(own)))
+    if each is not None and has_pools and workers * each + sum(own) > cores:
+        makeup = [f"{counted(workers, 'worker')} × {each}"] if workers else []
+        makeup += [f"{counted(len(own), 'training process')} with {sum(own)}"]
+        return Finding(
+            THREADS,
+            waited or 0.0,
+            f"{workers * each + sum(own)} threads want to run on {number(cores)} cores.",
+            f"{' and '.join(makeup)} by what torch, OpenMP and OpenCV say; {_waited_text(host)}",
+            "Set torch.set_num_threads(1), OMP_NUM_THREADS=1, and cv2.setNumThreads(0) where OpenCV is used, in the "
+            "workers (worker_init_fn), and start as many workers as there are cores.",
+        )
+    if workers <= cores:
         return None
-    waited = _own_waiting(host)
-    if waited is not None and waited < CONTENDED:
-        return None
-    makeup = [f"{counted(host.workers, 'worker')} × {each}"] if host.workers else []
-    makeup += [f"{counted(len(own), 'training process')} with {sum(own)}"]
-    return Finding(
-        THREADS,
-        waited or 0.0,
-        f"{host.workers * each + sum(own)} threads want to run on {number(cores)} cores.",
-        f"{' and '.join(makeup)} by what torch, OpenMP and OpenCV say; {_waited_text(host)}",
-        "Set torch.set_num_threads(1), OMP_NUM_THREADS=1, and cv2.setNumThreads(0) where OpenCV is used, in the "
-        "workers (worker_init_fn), and start as many workers as there are cores.",
-    )
-
-
-def too_many_workers(host: Host) -> Finding | None:
-    """Compare single-threaded workers with the cores: more than one per core helps only if they wait for storage."""
-    cores, workers = host.cores, host.workers
-    if cores is None or workers <= cores or too_many_threads(host):
-        return None
-    waited = _own_waiting(host)
-    if waited is not None and waited < CONTENDED:
-        return None
-    online = host.fact("cores_online") or cores
     return Finding(
         WORKERS,
         waited or 0.0,
         f"{workers} workers share {number(cores)} cores.",
-        f"The process may use {number(cores)} of {number(online)} cores; {_waited_text(host)}",
+        f"The process may use {number(cores)} of {number(host.fact('cores_online') or cores)} cores; "
+        f"{_waited_text(host)}",
         "More workers than cores help only while they wait for storage: give the job more cores, or fewer workers.",
     )
 
@@ -117,43 +104,6 @@ def stolen_cores(host: Host) -> Finding | None:
         f"Steal time: {percent(stolen / cores)} of the cores' time.",
         "Use a machine with dedicated cores; timings on this one vary with its neighbours.",
     )
-
-
-def threads(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose one thread per worker if there are more threads than cores."""
-    host = case.host
-    found = None if host is None else too_many_threads(host)
-    if host is None or case.cores is None or found is None:
-        return None
-    pool = worker_threads(host) if host.worker_makers else None
-    if pool is not None and pool <= 1:
-        return None
-    waited = host.waited_share() or 0.0
-    basis = "The prediction assumes that half of that waiting goes; it may be all of it, or none."
-    left = Factor(max(0.0, 1 - waited), 1 - waited / 2, 1.0, False, basis)
-    if case.recorded is not None and case.recorded.setup.worker_threads > 1:  # then CPU time is known
-        basis = (
-            "One thread takes the CPU time of all of them: the prediction assumes that up to 45 % of that went into "
-            "switching between them."
-        )
-        left = Factor(0.55, 0.78, 1.0, False, basis)
-    return kind.leaving(
-        case,
-        left,
-        _one_thread,
-        why=f"{found.text} {found.evidence}",
-        wanted=WantedEdit(one_thread=True),
-    )
-
-
-def _one_thread(left: float) -> Change:
-    """Return the change that scales the CPU time of all worker stages without an earlier change."""
-
-    def change(setup: FeedSetup) -> FeedSetup:
-        computing = dict.fromkeys(SHARED, StageChange(cpu=left))
-        return replace(setup, worker_threads=1.0, stages={**computing, **setup.stages})
-
-    return change
 
 
 def worker_threads(host: Host) -> int | None:
@@ -195,15 +145,4 @@ CAUSE = Cause(
     find=core_findings,
     order=MACHINE,
     explains=CROWDED,
-    remedies=[
-        RemedyKind(
-            "threads",
-            "one thread in each worker",
-            "Limit the threads of libraries in each process",
-            SETTING,
-            threads,
-            hint="in the loader's worker_init_fn: torch.set_num_threads(1), cv2.setNumThreads(0); before the start: "
-            "OMP_NUM_THREADS=1",
-        )
-    ],
 )

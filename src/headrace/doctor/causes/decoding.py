@@ -1,23 +1,15 @@
-"""Decoding, and caching of decoded images."""
+"""Decoding of images."""
 
 from __future__ import annotations
 
-import math
-from statistics import fmean
-
 from headrace.doctor.adoption import ScriptView, script_view
-from headrace.doctor.causes.case import MEDIUM, WORTH, Case, sample_us, share_of
+from headrace.doctor.causes.case import WORTH, Case, sample_us, share_of
 from headrace.doctor.causes.cause import Cause, Proposal, RemedyKind
-from headrace.doctor.causes.remedy import CACHED_COPY, FEW_LINES
-from headrace.doctor.quantities import counted, duration, number, percent, size
-from headrace.doctor.session.trainers import order_described
+from headrace.doctor.causes.remedy import FEW_LINES
+from headrace.doctor.quantities import duration, percent
 from headrace.doctor.simulate import factor, scaled
 
 ASSUMED = (0.3, 1.0)
-WORTH_A_COPY = 1.2
-"""Minimum speedup that justifies a cache's memory and the risk of a stale copy."""
-LOADING = ("read", "remote", "lookup", "scan", "decode")
-"""Categories of stages with a result that depends only on the file."""
 
 
 def image_reader(case: Case, kind: RemedyKind) -> Proposal | None:
@@ -58,61 +50,6 @@ def _and_view(view: ScriptView) -> str:
     return "" if not parts else f", {' and '.join(parts)}"
 
 
-def cache(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose a cache of decoded images."""
-    loading = [one for one in case.making.stages if one.category in LOADING]
-    share, samples, free = share_of(loading), dataset_samples(case), case.free_bytes
-    decoded = next((one.pixel_bytes for one in case.calibrations if one.remedy == "cache"), [])
-    if share < WORTH or samples is None or free is None or not decoded:
-        return None
-    each = fmean(decoded)
-    if each * samples > free:
-        return None
-    prediction = case.predict(scaled(loading)(0.0))
-    if prediction is None or prediction.speedup < WORTH_A_COPY:
-        return None
-    dataset = f"the whole dataset, {number(samples)} samples of {size(each)}"
-    costs = [f"{size(each * samples)} for {dataset}, of {size(free)} free"]
-    if case.workers > 1:
-        copies = size(each * samples * case.workers)
-        costs.append(f"{copies} where each of {counted(case.workers, 'worker')} has a cache of its own, and shuffles")
-    return kind.tried(
-        case,
-        scaled(loading)(0.0),
-        prediction=prediction,
-        why=f"{percent(share)} of making a batch reads and decodes files. Once all samples are cached, from the second "
-        "epoch on, only the rest is done.",
-        confidence=MEDIUM,
-        costs=costs,
-        hint="headrace.cached(dataset, load=…, augment=…, cache='ram:…') caches what load= gives for all workers: "
-        "load= is all up to decoding, and augment= the rest",
-    )
-
-
-def dataset_samples(case: Case) -> int | None:
-    """Return the number of samples in the dataset; None if the loader has no length, as for most streams.
-
-    This is the dataset's own length if the loader's length agrees to within a batch on each rank, and otherwise the
-    samples that the loader yields on all ranks.
-    """
-    length, a_batch, told = case.facts.get("length"), case.samples_a_batch, case.facts.get("samples")
-    if not isinstance(length, int) or a_batch is None:
-        return None
-    a_step = a_batch * _shares(case)
-    if isinstance(told, int) and abs(told - length * a_step) <= a_step:  # else a sampler draws a subset
-        return told
-    return math.ceil(length * a_step)
-
-
-def _shares(case: Case) -> int:
-    """Return the number of shares a DistributedSampler divides the dataset into; 1 for other samplers."""
-    sampler = order_described(case.facts.get("described") or {})
-    if "DistributedSampler" not in str(sampler.get("class")):
-        return 1
-    replicas = (sampler.get("attributes") or {}).get("num_replicas")
-    return replicas if isinstance(replicas, int) else 1
-
-
 CAUSE = Cause(
     remedies=[
         RemedyKind(
@@ -123,6 +60,5 @@ CAUSE = Cause(
             FEW_LINES,
             image_reader,
         ),
-        RemedyKind("cache", "decoded images cached", "Cache decoded images", CACHED_COPY, cache),
     ]
 )

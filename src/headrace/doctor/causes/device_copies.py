@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from headrace.doctor.causes.case import MEDIUM, WORTH, Case
-from headrace.doctor.causes.cause import Cause, Proposal, RemedyKind, of_steps
+from headrace.doctor.causes.cause import Cause, Proposal, RemedyKind
 from headrace.doctor.causes.remedy import ONE_LINE, SETTING
 from headrace.doctor.edits import WantedEdit
-from headrace.doctor.measure import COPY, Finding, TrainerView, uses_gpu
+from headrace.doctor.measure import COPY
 from headrace.doctor.quantities import duration, percent, size
-from headrace.doctor.session.model import Session
 from headrace.doctor.simulate import Change, Factor
 
 COPY_LEFT = Factor(
@@ -21,26 +19,6 @@ COPY_LEFT = Factor(
     False,
     "How much of a copy runs alongside the step was not measured: the prediction assumes all to none.",
 )
-
-
-def copy_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
-    """Find copies to the GPU from memory that is not pinned."""
-    copy = view.share(COPY)
-    for making in view.awaited_production:
-        loader = view.loader(making.loader)
-        if loader is None or loader.facts.get("pin_memory") is not False or copy < WORTH:
-            continue
-        if uses_gpu(session, view.trainer):
-            file, line = loader.facts.get("file"), loader.facts.get("line")
-            place = f"{file}:{line}" if file is not None else f"loader {loader.number}"
-            yield Finding(
-                "pin-memory",
-                copy,
-                f"Batches are copied to the GPU from memory that is not pinned, which takes {percent(copy)} of each "
-                "step.",
-                f"pin_memory=False in the loader of {place}",
-                "Look at pin_memory=True with .to(device, non_blocking=True): the copy runs alongside the computation.",
-            )
 
 
 def pin_memory(case: Case, kind: RemedyKind) -> Proposal | None:
@@ -99,8 +77,6 @@ def _pinned_bytes(case: Case) -> list[str]:
 
 
 CAUSE = Cause(
-    findings={"pin-memory": "Copies to the GPU from memory that is not pinned take 2 % of a step or more."},
-    find=of_steps(copy_findings),
     remedies=[
         RemedyKind(
             "pin-memory",

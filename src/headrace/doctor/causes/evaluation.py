@@ -66,9 +66,9 @@ def _loader_words(view: TrainerView, number: int) -> str:
     loader = view.loader(number)
     facts = {} if loader is None else loader.facts
     dataset = str(facts.get("dataset", "")).rpartition(".")[2]
-    if not facts.get("file"):
-        return f"the loader of {dataset}" if dataset else f"loader {number}"
-    return f"the loader at {place_words('{}:{}:{}'.format(facts['file'], facts.get('line'), dataset))}"
+    if facts.get("made"):
+        return f"the loader at {place_words('{}:{}'.format(facts['made'], dataset))}"
+    return f"the loader of {dataset}" if dataset else f"loader {number}"
 
 
 CAUSE = Cause(

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from headrace.doctor.causes.case import WORTH
 from headrace.doctor.causes.cause import Cause, of_steps
 from headrace.doctor.measure import Finding, TrainerView
 from headrace.doctor.quantities import counted, duration, percent
-from headrace.doctor.session.model import GarbageCollections, Session
+from headrace.doctor.session.model import GarbageCollections, ProbedProcess, Session
 from headrace.doctor.session.trainers import Trainer
+
+Collected = tuple[list[GarbageCollections], float]
+"""Collections, and their share of a time."""
 
 
 def garbage_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     """Yield full collections in workers and in the training process, if they take long."""
-    trainer = view.trainer
-    of_workers, share = _of_workers(session, trainer)
+    trainer, steps = view.trainer, view.training.steps
+    if not steps:
+        return
+    start, end = steps[0].start, steps[-1].end
+
+    def within(time: float) -> bool:
+        return start <= time <= end
+
+    of_workers, share = _of_workers(session, trainer, within)
     if share >= WORTH:
-        yield _collected(
-            of_workers, share * (view.wait_share or 0.0), f"{percent(share)} of batch production in workers"
-        )
-    of_trainer, share = _of_trainer(session, view)
+        weight = share * (view.wait_share or 0.0)
+        yield _collected(of_workers, weight, f"{percent(share)} of batch production in workers")
+    process = session.process_of(trainer)
+    of_trainer, share = _within([] if process is None else [process], within, end - start)
     if share >= WORTH:
         yield _collected(of_trainer, share, f"{percent(share)} of each {view.training.unit} in the training process")
 
@@ -37,34 +47,25 @@ def _collected(found: Sequence[GarbageCollections], weight: float, where: str) -
     )
 
 
-def _of_workers(session: Session, trainer: Trainer) -> tuple[list[GarbageCollections], float]:
-    """Return the workers' collections and their share of batch production time."""
-    pids = {
-        one.pid
-        for one in session.makers
-        if one.worker is not None and (one.host, one.trainer) == (trainer.host, trainer.pid)
-    }
+def _of_workers(session: Session, trainer: Trainer, within: Callable[[float], bool]) -> Collected:
+    """Return the workers' collections and their share of batch production in the measured steps."""
+    theirs = [one for one in session.makers if (one.host, one.trainer) == (trainer.host, trainer.pid)]
+    batches = [one.batches for one in theirs if one.worker is not None]
+    pids = {one.pid for one in theirs if one.worker is not None}
+    processes = [one for one in session.processes if one.host == trainer.host and one.pid in pids]
+    spans = (span for one in batches for span in zip(one.start, one.fetched, strict=True))
+    return _within(processes, within, sum(end - start for start, end in spans if within(start) and within(end)))
+
+
+def _within(processes: Iterable[ProbedProcess], within: Callable[[float], bool], whole_us: float) -> Collected:
+    """Return the collections that began and ended in the measured steps, and their share of a time in these."""
     found = [
         one
-        for process in session.processes
-        if process.host == trainer.host and process.pid in pids
+        for process in processes
         for one in process.collections
+        if within(one.time if one.since is None else one.since) and within(one.time)
     ]
-    makers = [one.batches for one in session.makers if one.host == trainer.host and one.pid in pids]
-    busy = sum(sum(one.fetched) - sum(one.start) for one in makers)
-    return found, min(sum(one.spent for one in found) / busy, 1.0) if busy > 0 else 0.0
-
-
-def _of_trainer(session: Session, view: TrainerView) -> tuple[list[GarbageCollections], float]:
-    """Return the training process's collections since the first measured step, and their share of the time."""
-    trainer, steps = view.trainer, view.training.steps
-    if not steps:
-        return [], 0.0
-    process = session.process_of(trainer)
-    last = max([steps[-1].end, *trainer.steps.end])
-    found = [one for one in ([] if process is None else process.collections) if steps[0].start < one.time]
-    taken = sum(one.spent for one in found) / (last - steps[0].start) if last > steps[0].start else 0.0
-    return found, min(taken, 1.0)
+    return found, min(sum(one.spent for one in found) / whole_us, 1.0) if whole_us > 0 else 0.0
 
 
 CAUSE = Cause(

@@ -194,8 +194,7 @@ def is_lost(part: AdoptedPart) -> bool:
 
 
 def _hint(case: Case, *, is_exact: bool) -> str:
-    file, line = case.facts.get("file"), case.facts.get("line")
-    where = f" in {file}:{line}" if file and line else ""
+    where = f" in {place}" if (place := case.facts.get("made")) else ""
     kind = "the module" if is_exact else "a draft, with the parts to check marked"
     then = f"Then{where}: make_dataloader() of it in place of the DataLoader"
     if is_prefetched(case.facts):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from headrace.doctor.measure import LEAST_GAIN, interval, is_gain
+from headrace.doctor.quantities import times
 from headrace.doctor.session.after_run import Proof
 from headrace.doctor.simulate import Prediction
 
-DISTURBING = 0.3
-"""Change in the cores used by other programs that alone makes steps longer or shorter."""
+SURPLUS = 0.05
+"""Share of a step by which a proof may exceed what its cause's share allows. Two runs of a script differ by as much."""
 
 
 @dataclass(frozen=True)
@@ -29,23 +31,23 @@ class ProofOutcome:
     speedup: float | None
     samples: str | None
     recommended: bool
-    """False if the remedy broke the run, changed its samples, or gained nothing."""
-    disturbed_by: float | None = None
-    """Additional cores that other programs used compared with the measured run, negative for fewer; None if the
-    difference is too small to prevent a comparison."""
+    """False if the remedy broke the run, changed its samples, or gained nothing, and if the proof is unclear."""
+    unclear: str = ""
+    """Reason that the steps prove nothing, whatever they gain: no control run, or more than the cause's share."""
+    spread: float = 1.0
+    """Longest run without remedies divided by the shortest: what the machine alone does to a step."""
     is_slower: bool = False
     """True if the whole interval is above the step of both runs without remedies. A mean alone may be noise."""
 
     @property
     def is_undecided(self) -> bool:
-        """True if the steps neither gained nor refuted the prediction, or other programs used more cores meanwhile."""
+        """True if the steps neither gained nor refuted the prediction, or prove nothing."""
         return self.why == "measured" and not self.recommended and not self.is_refused
 
     @property
     def is_refused(self) -> bool:
         """True if the proof refuted the remedy. After an undecided proof, the remedy stays as predicted."""
-        is_disturbed = self.disturbed_by is not None and self.disturbed_by > 0
-        return self.is_faulty or (self._misses and not self.recommended and not is_disturbed)
+        return self.is_faulty or (self._misses and not self.recommended and not self.unclear)
 
     @property
     def _misses(self) -> bool:
@@ -53,7 +55,8 @@ class ProofOutcome:
         if self.low_us is None or self.step_us is None or self.speedup is None:
             return False
         no_gain_us = (1 - LEAST_GAIN) * self.step_us * self.speedup
-        return self.low_us > (no_gain_us if self.predicted is None else min(self.predicted.high_us, no_gain_us))
+        most_us = no_gain_us if self.predicted is None else min(self.predicted.high_us, no_gain_us)
+        return self.low_us > self.spread * most_us
 
     @property
     def is_faulty(self) -> bool:
@@ -63,29 +66,38 @@ class ProofOutcome:
     @property
     def did_harm(self) -> bool:
         """True if the remedy broke or slowed the run. To gain nothing is no harm: another remedy may change that."""
-        return self.is_faulty or (self.is_slower and self.disturbed_by is None)
+        return self.is_faulty or self.is_slower
 
 
 def outcomes(
     proofs: Sequence[Proof],
     predict: Callable[[list[str]], Prediction | None],
-    before_us: Sequence[float],
-    others_cores: float | None = None,
+    left_share: Callable[[list[str]], float],
+    measured_us: float,
+    controls: Sequence[Proof],
 ) -> list[ProofOutcome]:
-    """Judge each proof in order: gain against the shorter run without remedies, harm against the longer.
+    """Judge each proof in order: gain against the shortest run without remedies, harm against the longest.
+
+    A gain within the spread of the control runs is none, and without a control run nothing is proved.
 
     Args:
         proofs: Proofs of one session.
         predict: Function that predicts the remedies with the given codes together.
-        before_us: Mean steps of the runs without any remedy.
-        others_cores: Cores that other programs used in the last of these runs.
+        left_share: Function that returns the share of a step that these remedies must leave.
+        measured_us: Mean step of the measured run.
+        controls: Runs without any remedy that alternated with the proofs.
     """
     found = []
+    before_us = [measured_us, *(fmean(one.steps) for one in controls)]
     shorter_us, longer_us = min(before_us), max(before_us)
     for proof in proofs:
         measured = proof.steps if proof.why == "measured" else []
         mean, low, high = interval(measured) if measured else (None, None, None)
-        more = None if proof.others_cores is None or others_cores is None else proof.others_cores - others_cores
+        is_gained = bool(measured) and is_gain(measured, shorter_us) and proof.samples != "different"
+        unclear = "" if controls or not measured else "no control run"
+        left = left_share(proof.remedies)
+        if is_gained and high is not None and high < (1 - SURPLUS) * left * shorter_us:
+            unclear = f"its cause's share of a step allows {times(1 / left)}"
         one = ProofOutcome(
             remedies=proof.remedies,
             predicted=predict(proof.remedies),
@@ -96,8 +108,9 @@ def outcomes(
             high_us=high,
             speedup=None if mean is None else shorter_us / mean,
             samples=proof.samples,
-            recommended=bool(measured) and is_gain(measured, shorter_us) and proof.samples != "different",
-            disturbed_by=more if measured and more is not None and abs(more) >= DISTURBING else None,
+            recommended=is_gained and not unclear,
+            unclear=unclear,
+            spread=longer_us / shorter_us if shorter_us else 1.0,
             is_slower=low is not None and mean is not None and low > longer_us and mean > longer_us * (1 + LEAST_GAIN),
         )
         found.append(one)

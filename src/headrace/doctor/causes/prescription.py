@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from statistics import fmean
 
-from headrace.doctor.causes.case import WORTH, Case, case_of
+from headrace.doctor.causes.case import SLOWED, WORTH, Case, case_of
 from headrace.doctor.causes.cause import Proposal, RemedyKind, all_causes
 from headrace.doctor.causes.cores import CROWDED
 from headrace.doctor.causes.evaluation import EVALUATION_WAITS
@@ -28,7 +28,7 @@ from headrace.doctor.measure import (
 )
 from headrace.doctor.quantities import counted, duration, percent
 from headrace.doctor.session.model import Session
-from headrace.doctor.simulate import Prediction
+from headrace.doctor.simulate import Change, Prediction
 
 NO_FILES = ScriptSources()
 LEAST_STEPS = 10
@@ -37,8 +37,6 @@ REACHES = 0.1
 """Share of the lower bound by which a step may exceed the bound and still count as reaching it."""
 ADDS = 0.01
 """Minimum share of a step that a remedy must gain on top of the others to be worth its cost."""
-SLOWED = 0.85
-"""Reporting threshold: ratio of a step on cached batches with idle workers to a step without its waits."""
 
 
 def remedy_kinds() -> dict[str, RemedyKind]:
@@ -70,11 +68,14 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources = N
     proposals = [one for kind in remedy_kinds().values() if (one := kind.propose(case, kind)) is not None]
     if without.stop:  # only what makes the step itself faster
         proposals = [one for one in proposals if one.remedy.prediction is not None]
-    again_us, others_cores = None, None if case.host is None else case.host.mean("cpu_cores_other")
-    if session.control is not None and session.control.steps:
-        again_us, others_cores = fmean(session.control.steps), session.control.others_cores
-    before = [case.step_us] if again_us is None else [case.step_us, again_us]
-    told = outcomes(session.proofs, lambda codes: _predicted_of(case, proposals, codes), before, others_cores)
+    controls = [one for one in session.controls if one.steps]
+    told = outcomes(
+        session.proofs,
+        lambda codes: _predicted_of(case, proposals, codes),
+        lambda codes: _left_share(case, proposals, codes),
+        case.step_us,
+        controls,
+    )
     # Once a refuted remedy is left out, other remedies join, and proofs may have refuted those, too.
     left: list[str] = []
     chosen = _together(case, proposals)
@@ -94,7 +95,7 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources = N
         patch="".join(file.diff(root) for file in case.script.changed(wanted) or []),
         patch_root=root,
         outcomes=told,
-        again_us=again_us,
+        again_us=fmean(fmean(one.steps) for one in controls) if controls else None,
     )
 
 
@@ -130,6 +131,19 @@ def _predicted_of(case: Case, proposals: Sequence[Proposal], codes: Collection[s
     return _predicted(case, wanted) if {one.remedy.code for one in wanted} == set(codes) else None
 
 
+def _left_share(case: Case, proposals: Sequence[Proposal], codes: Collection[str]) -> float:
+    """Return the share of a step that these remedies must leave, by what they change."""
+    known = {one.remedy.code: one.change for one in proposals if one.change is not None}
+    if not case.step_us or not known.keys() >= set(codes):
+        return max(1 - case.stalled, 0.0)
+    return case.least_us(_joined(known[code] for code in codes)) / case.step_us
+
+
+def _joined(changes: Iterable[Change]) -> Change:
+    listed = list(changes)
+    return lambda setup: reduce(lambda before, change: change(before), listed, setup)
+
+
 def _predicted(case: Case, proposals: Sequence[Proposal]) -> Prediction | None:
     """Predict proposals together. A single proposal has its own prediction, with a wider interval for assumptions."""
     return proposals[0].remedy.prediction if len(proposals) == 1 else _simulated(case, proposals)
@@ -137,9 +151,7 @@ def _predicted(case: Case, proposals: Sequence[Proposal]) -> Prediction | None:
 
 def _simulated(case: Case, proposals: Sequence[Proposal]) -> Prediction | None:
     changes = [one.change for one in proposals if one.change is not None]
-    return (
-        case.predict(lambda setup: reduce(lambda before, change: change(before), changes, setup)) if changes else None
-    )
+    return case.predict(_joined(changes)) if changes else None
 
 
 def _step_us(proposal: Proposal) -> float:

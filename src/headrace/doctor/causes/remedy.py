@@ -15,8 +15,8 @@ from headrace.doctor.measure import LowerBounds
 from headrace.doctor.session.after_run import AdoptedPart
 from headrace.doctor.simulate import Prediction
 
-EFFORTS = SETTING, ONE_LINE, FEW_LINES, ANOTHER_LOADER, CACHED_COPY = (
-    *("a setting", "one line of code", "a few lines of code", "another loader", "a cached copy of the data"),
+EFFORTS = SETTING, ONE_LINE, FEW_LINES, ANOTHER_LOADER = (
+    *("a setting", "one line of code", "a few lines of code", "another loader"),
 )
 """Levels of effort for the user, least first."""
 
@@ -87,8 +87,8 @@ class Prescription:
     patch_root: str = ""
     outcomes: list[ProofOutcome] = field(default_factory=list)
     again_us: float | None = None
-    """Mean step of a second run of the unchanged command; None without such a run. The shorter run without remedies is
-    the baseline for a proof's gain, the longer one for its harm."""
+    """Mean step of the control runs; None without any. The shortest run without remedies is the baseline for a proof's
+    gain, the longest for its harm."""
 
     @property
     def helping(self) -> list[Remedy]:

@@ -131,26 +131,15 @@ def remote_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
         )
     else:
         rate, reading = figures.rate(making)
-        bound = "" if view.budget is None else _bound(view.budget.mean_us, view.budget.micro_batches, figures, rate)
         yield Finding(
             "remote-bandwidth",
             weight,
-            f"Bandwidth limits remote reads: {size(rate)} a second{bound}.",
+            f"Bandwidth limits remote reads: {size(rate)} a second.",
             f"{figures.words()}; {percent(reading)} of the time something is read, and {percent(1 - figures.latency)} "
             "of a read passes after its answer began",
             "Look at what the link and the store give more connections at once, and at fewer bytes: smaller or better "
             f"compressed images, no column that is not used. {KEEP}.",
         )
-
-
-def _bound(step_us: float, batches: float, figures: RemoteFigures, rate: float) -> str:
-    """Return text on the lower bound of a step from its bytes, assuming that the link gives no more."""
-    bytes_a_step = figures.bytes * max(batches, 1.0)
-    bound_us = bytes_a_step / rate * 1e6 if rate > 0 else 0.0
-    if bound_us <= 0:
-        return ""
-    took = duration(min(bound_us, step_us))
-    return f". At that rate the {size(bytes_a_step)} of a step take {took}, however they are read"
 
 
 def remote_ahead(case: Case, kind: RemedyKind) -> Proposal | None:

@@ -25,6 +25,7 @@ NAMES = {
     "lookup": "archive lookup",
     "scan": "scanning archive headers",
     "decode": "decode",
+    "parse": "parsing text",
     "transform": "transforms",
     "tokenise": "tokenisation",
     "getitem": "the dataset's own code",

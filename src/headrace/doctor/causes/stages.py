@@ -37,6 +37,8 @@ LOOK = {
     "index of their members.",
     "decode": "Look at the size at which images are stored against the size that is trained on, at draft or scaled "
     "decoding, and at a faster decoder.",
+    "parse": "Look at the text of each sample, which every epoch parses again: keep numbers as .npy, Arrow or a memory "
+    "map, and records in one table.",
     "transform": "Look at the transforms that cost most: whether they run on the smallest image that will do, on "
     "uint8, and whether they could run on the device.",
     "tokenise": "Look at tokenising once, before training, or at a fast tokeniser that takes a batch at a time.",

@@ -1,4 +1,4 @@
-"""Storage: reads limited by disks or a network, and staged copies of the files."""
+"""Storage: reads limited by disks or a network."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from headrace.doctor.causes.case import MEDIUM, WORTH, Case, sample_us
-from headrace.doctor.causes.cause import MACHINE, Cause, Proposal, RemedyKind, Run, of_machines
-from headrace.doctor.causes.remedy import ONE_LINE
+from headrace.doctor.causes.case import Case, sample_us
+from headrace.doctor.causes.cause import MACHINE, Cause, Run, of_machines
 from headrace.doctor.causes.stage_names import category
 from headrace.doctor.measure import Finding, Host
-from headrace.doctor.quantities import duration, percent, size
-from headrace.doctor.session.producers import BatchProducer
-from headrace.doctor.simulate import StageChange, name_of
+from headrace.doctor.quantities import percent, size
 
 FROM_DISK = "reads-from-disk"
 """Code of the finding that reads missed the page cache."""
@@ -47,7 +44,7 @@ def _reads_from_disk(host: Host) -> Iterator[Finding]:
         f"{percent(min(disk / read, 1.0))} of what is read comes from disk, not from the page cache.",
         f"{size(disk)} in all, {size(rate)} a second{waited}; there are {size(memory)} of memory for caching.",
         "A second epoch reads it again unless it fits into memory: pack small files into larger ones, read them in "
-        "order, or put them on faster storage.",
+        "order, copy them to memory or a local disk (headrace stage), or put them on faster storage.",
     )
 
 
@@ -73,7 +70,7 @@ def waiting_us(case: Case, *categories: str) -> float:
     `categories` selects the stages; the default is `read`.
     """
     waited, idle = 0.0, 0.0
-    for maker in _makers(case):
+    for maker in (one for one in case.session.makers if one.trainer == case.view.trainer.pid):
         batches = maker.batches
         for row, delay in enumerate(batches.delay):
             wall = batches.fetched[row] - batches.start[row]
@@ -91,40 +88,6 @@ def waiting_share(case: Case, *categories: str) -> float:
     return waiting_us(case, *categories) / whole if whole else 0.0
 
 
-def _makers(case: Case) -> list[BatchProducer]:
-    return [maker for maker in case.session.makers if maker.trainer == case.view.trainer.pid]
-
-
-def staging(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose copies of the files in memory or on a local disk."""
-    share = waiting_share(case)
-    cached = _cached_share(case)
-    if share < WORTH or (cached is not None and 1 - cached < LEAST_FROM_DISK):
-        return None
-    waits = {name_of(one): StageChange(wait=0.0) for one in case.stages("read", "lookup", "scan")}
-    return kind.tried(
-        case,
-        lambda setup: replace(setup, storage=None, stages={**waits, **setup.stages}),
-        why=f"Workers wait {duration(waiting_us(case))} a sample for files to be read, {percent(share)} of making a "
-        "batch.",
-        confidence=MEDIUM,
-    )
-
-
-def _cached_share(case: Case) -> float | None:
-    """Return the share of read bytes that came from the page cache.
-
-    Returns None if the share says nothing about the wait: reads use a network, or waits for a core were measured.
-    """
-    host = case.host
-    if host is None or any(mount.get("network") for mount in host.facts.get("mounts") or []):
-        return None
-    if any(delay is not None for maker in _makers(case) for delay in maker.batches.delay):
-        return None
-    read, stored = (host.summed(host.makers, name) for name in ("read_call_bytes", "read_bytes"))
-    return None if not read or stored is None else max(0.0, 1 - stored / read)
-
-
 CAUSE = Cause(
     findings={
         FROM_DISK: "A fifth or more of what the workers read came from storage, at 1 MB a second or more.",
@@ -133,15 +96,4 @@ CAUSE = Cause(
     find=storage_findings,
     order=MACHINE,
     explains=(FROM_DISK,),
-    remedies=[
-        RemedyKind(
-            "staging",
-            "the files in /dev/shm, or on a local disk",
-            "Copy the files into memory, or onto a local disk",
-            ONE_LINE,
-            staging,
-            hint="headrace stage DATA /dev/shm/data copies them and checks that they fit; give the script that path",
-            costs=("room for the files, and a copy before each run",),
-        )
-    ],
 )

@@ -12,8 +12,10 @@ from headrace.doctor.causes.cores import TAKEN
 from headrace.doctor.causes.loop_work import at_line, loop_verdict
 from headrace.doctor.causes.memory import COPY_ON_WRITE
 from headrace.doctor.causes.processes import EXCEPTION, failed_process, gone_first, hanging, lost_peer
+from headrace.doctor.causes.shared_handles import SHARED_HANDLE
 from headrace.doctor.causes.stage_names import by_category, category, named, who
 from headrace.doctor.causes.stages import COSTLY_LINE
+from headrace.doctor.causes.start_up import SLOW_START
 from headrace.doctor.causes.uneven_ranks import RANKS_APART
 from headrace.doctor.measure import (
     BOUND,
@@ -36,7 +38,7 @@ WORTH_NAMING = 0.1
 LINE = 0.15
 """Minimum share of a step of a costly line for the verdict to name it."""
 DIFFER = 1.15
-"""Reporting threshold: ratio of the mean steps of two runs of the same command."""
+"""Reporting threshold: ratio of the mean steps of runs of the same command."""
 MOST_CHARACTERS = 300
 """Maximum length of the command's last line."""
 MOST_WORDS, OF_SPEED = 25, 6
@@ -96,7 +98,7 @@ def statements(
     # A library newer than the probe: no figure shows what is missing.
     unknown = (note for note in session.notes if note.code == "not-known")
     yield from dict.fromkeys(Statement(note.code, note.text) for note in unknown)
-    yield from _found([one for one in findings if one.code in (COPY_ON_WRITE, RANKS_APART)])
+    yield from _found([one for one in findings if one.code in (SHARED_HANDLE, SLOW_START, COPY_ON_WRITE, RANKS_APART)])
     if view is not None and view.budget is not None and view.wait_share is not None:
         yield from _noise(session, view, view.budget.mean_us)
         yield from _measured(session, view)
@@ -172,7 +174,7 @@ def _measured(session: Session, view: TrainerView) -> Iterator[Statement]:
 
 
 def _noise(session: Session, view: TrainerView, step_us: float) -> Iterator[Statement]:
-    """Yield the noise of the figures: other programs on the cores, and the spread of two unchanged runs.
+    """Yield the noise of the figures: other programs on the cores, and the spread of unchanged runs.
 
     Other programs count from the share at which they alone change the duration of a step.
     """
@@ -180,10 +182,9 @@ def _noise(session: Session, view: TrainerView, step_us: float) -> Iterator[Stat
     others = None if host is None else host.mean("cpu_cores_other")
     if host is not None and host.cores is not None and others is not None and others >= TAKEN * host.cores:
         noise.append(f"other programs used {percent(min(others / host.cores, 1.0))} of the machine")
-    if session.control is not None and session.control.steps:
-        both = sorted([step_us, fmean(session.control.steps)])
-        if both[1] >= DIFFER * both[0]:
-            noise.append(f"two runs without changes differ by {times(both[1] / both[0])}")
+    means = [step_us, *(fmean(one.steps) for one in session.controls if one.steps)]
+    if max(means) >= DIFFER * min(means):
+        noise.append(f"runs without changes differ by {times(max(means) / min(means))}")
     if noise:
         yield Statement("noise", f"Figures are noisy: {'; '.join(noise)}.")
 

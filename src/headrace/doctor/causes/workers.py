@@ -61,14 +61,13 @@ def no_workers(session: Session, view: TrainerView) -> Iterator[Finding]:
 def _too_few_cores(view: TrainerView, making: LoaderProduction, cores: float) -> Iterator[Finding]:
     demand = view.demanded_cores(making)
     if demand is not None and demand > cores:
-        helps = "will not help" if making.cores > IDLE * cores else "help up to that only"
         yield Finding(
             "cores",
             view.wait_share or 0.0,
-            f"{demand_text(demand, cores)}: more workers {helps}.",
+            f"{demand_text(demand, cores)}.",
             f"{counted(making.workers, 'worker')} used {making.cores:.1f} cores, each busy {percent(making.busy)} of "
             "the time",
-            "Look at the stages that use most CPU: only less work a sample, or more cores, makes it faster.",
+            "Look at the stages that use most CPU: less work a sample, or more cores.",
         )
 
 
@@ -79,7 +78,7 @@ def _too_few_workers(view: TrainerView, making: LoaderProduction, cores: float) 
         view.wait_share or 0.0,
         f"The loader's {counted(making.workers, 'worker')} {rest} {making.cores:.1f} of {cores:g} cores.",
         f"busy {percent(making.busy)} of the time, {duration(making.batch_us)} a batch",
-        "Look at num_workers: there are cores left for more.",
+        "Look at num_workers: the other cores are idle.",
     )
 
 
@@ -166,11 +165,9 @@ def _why(case: Case, count: int) -> str:
 def _why_not(case: Case, known: dict[int, Prediction]) -> str:
     if case.wait_share < BOUND:
         return f"A step waits {percent(case.wait_share)} for data: that is all that workers could gain."
-    demand, cores, run = case.view.demanded_cores(case.making), case.cores, case.recorded
+    demand, cores = case.view.demanded_cores(case.making), case.cores
     if demand is not None and cores is not None and demand > cores:
         return f"{demand_text(demand, cores)}: more workers cannot help."
-    if cores is not None and run is not None and 0 < run.unhindered_us() < run.lower_bound_us():
-        return f"Making batches and training on them fill {counted(int(cores), 'core')}: more workers cannot help."
     best = min(known, key=lambda count: known[count].step_us)
     would = f"{counted(best, 'worker')} would give {duration(known[best].step_us)} a step"
     return f"{would}, and the {case.workers} that there are give {duration(case.step_us)}."

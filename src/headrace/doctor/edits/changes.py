@@ -13,13 +13,11 @@ from typing import Any, NamedTuple
 
 from headrace.doctor.edits.adopted_loader import ADOPTED, adopting_call, module_folder, with_adopted
 from headrace.doctor.edits.loader_call import (
-    ONE_THREAD,
     LoaderCall,
     UncertainEditError,
     argument,
     loader_call,
     loop_of,
-    one_thread_each,
     option_of,
     with_keywords,
     with_prefetcher,
@@ -49,8 +47,6 @@ class WantedEdit:
     prefetcher: str | None = None
     """Device for a prefetcher around the training loop's loader."""
     indexed_tar: bool = False
-    one_thread: bool = False
-    """True if each worker is limited to one thread."""
     adopts: str = ""
     """Text of the module with the Loader that replaces the DataLoader."""
 
@@ -59,7 +55,6 @@ class WantedEdit:
             {**self.keywords, **other.keywords},
             self.prefetcher or other.prefetcher,
             self.indexed_tar or other.indexed_tar,
-            self.one_thread or other.one_thread,
             self.adopts or other.adopts,
         )
 
@@ -139,7 +134,7 @@ class LoaderScript:
             if found is None:
                 raise UncertainEditError
             yield ScriptEdit(found.source, found.call.lineno, with_adopted(found, self.facts))
-        elif wanted.keywords or wanted.one_thread:
+        elif wanted.keywords:
             yield from self._of_call(wanted)
         if wanted.prefetcher is not None:
             source, loop = loop_of(self.sources, self.facts)
@@ -168,9 +163,6 @@ class LoaderScript:
         if self.call is None:
             raise UncertainEditError
         (source, call), keywords = self.call, dict(wanted.keywords)
-        if wanted.one_thread:
-            yield ScriptEdit(source, call.lineno, [one_thread_each(self.call)])
-            keywords["worker_init_fn"] = ONE_THREAD
         for name in list(keywords):
             value = argument(call, name)
             if value is None or isinstance(value, ast.Constant):

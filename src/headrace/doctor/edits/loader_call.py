@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from headrace.doctor.edits.script_source import Replacement, ScriptSource, dotted, imported
+from headrace.doctor.edits.script_source import Replacement, ScriptSource, dotted
 
 PARAMETERS = (
     "dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory",
@@ -26,10 +26,6 @@ FLAGS_ONLY = {"store_true", "store_false", "store_const", "count"}
 """Actions of options without a value."""
 AROUND = {"enumerate", "tqdm", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm"}
 """Calls that iterate their first argument."""
-ONE_THREAD = "one_thread_each"
-"""Name of the function that limits a worker to one thread."""
-CALLS = {"torch": "set_num_threads(1)", "cv2": "setNumThreads(0)"}
-"""Call that limits each module to one thread."""
 
 
 class UncertainEditError(Exception):
@@ -211,25 +207,3 @@ def with_prefetcher(source: ScriptSource, loop: ast.For, device: str) -> list[Re
         raise UncertainEditError
     wrapped = f'headrace.DevicePrefetcher({source.text_of(loader)}, "{device}")'
     return [*source.importing("headrace"), source.replacing(loader, wrapped)]
-
-
-def one_thread_each(found: LoaderCall) -> Replacement:
-    """Return the function that limits each worker to one thread, if the loader has no such function.
-
-    It follows the imports, since spawned workers look it up by name.
-
-    Raises:
-        UncertainEditError: The file imports no library with a thread limit, or already uses the name.
-    """
-    source, lines = found.source, []
-    at_top = {full: name for name, full in reversed(imported(source.tree.body).items())}
-    for module, call in CALLS.items():
-        if module in at_top:
-            lines.append(f"    {at_top[module]}.{call}")
-        elif module in source.names.values():
-            lines += [f"    import {module}", "", f"    {module}.{call}"]
-    if not lines or argument(found.call, "worker_init_fn") is not None or ONE_THREAD in source.text:
-        raise UncertainEditError
-    place = source.below_imports()
-    text = source.newline.join(["", "", f"def {ONE_THREAD}(worker):", *lines, ""])
-    return Replacement(place, place, text, order=1)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import os
 import stat
 import tarfile
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import islice, takewhile
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,38 +24,12 @@ NO_DATA = (".py", ".pyc", ".so", ".log")
 """Suffixes of files that are no samples, whoever opens them."""
 READ_ONCE = (".json", ".jsonl", ".yaml", ".toml")
 """Suffixes of files that are mostly read once at the start, not for batches."""
-RGB = 3
 TimeImages = Callable[[Iterable[tuple[str, Callable[[], bytes]]], Callable[[], bool]], Calibration | None]
 """Times images, each given by name and read function, while time is left."""
 
 
 def is_image(path: str) -> bool:
     return path.lower().endswith(IMAGE_ENDS)
-
-
-def pixel_sizes(
-    images: Iterable[tuple[str, Callable[[], bytes]]], is_time_left: Callable[[], bool]
-) -> Calibration | None:
-    """Return the bytes of each image's pixels by its header alone, at a hundredth of the cost of decoding.
-
-    None without images, or without Pillow.
-    """
-    try:
-        from PIL import Image
-    except ImportError:
-        return None
-    found = Calibration("cache", "image")
-    for name, read in takewhile(lambda _: is_time_left(), images):
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                with Image.open(io.BytesIO(read())) as image:
-                    width, height = image.size
-        except Exception:  # no image despite its name
-            continue
-        found.files.append(name)
-        found.pixel_bytes.append(RGB * width * height)
-    return found if found.files else None
 
 
 INDEXED_TAR, LOOK_UP, HEADER = "indexed-tar", "look-up", "header"
@@ -129,8 +101,6 @@ BUDGET_S = 2.0
 VIEWS = 0.5
 """Additional share of the budget for views of images."""
 MOST_IMAGES = 12
-MOST_SIZED = 256
-"""Maximum number of image sizes to read. Sizes vary more between images than times do."""
 
 
 def surveyed(
@@ -140,18 +110,14 @@ def surveyed(
 
     `time_views` times the script's own image processing; None if unknown. Unreadable files are left out.
     """
-    began = time.monotonic()
     single = paths_read(machine, opened)
     archives = [path for path in single if path.endswith(ARCHIVE_ENDS)][:1]
     calibrations: list[Calibration] = [made for path in archives for made in indexed(path)]
-    sizes = pixel_sizes(
-        islice(_images(single, archives, MOST_SIZED), MOST_SIZED), lambda: time.monotonic() < began + budget_s
-    )
     viewed = None
     if time_views is not None:
         until = time.monotonic() + VIEWS * budget_s
         viewed = time_views(islice(_images(single, archives), MOST_IMAGES), lambda: time.monotonic() < until)
-    calibrations += [one for one in (sizes, viewed) if one is not None]
+    calibrations += [] if viewed is None else [viewed]
     return MachineSurvey(calibrations)
 
 
@@ -163,12 +129,10 @@ def paths_read(machine: Machine, opened: FileOpens) -> list[str]:
     return [path for path in dict.fromkeys([*told, *found]) if not path.endswith(NO_DATA)]
 
 
-def _images(
-    single: list[str], archives: list[str], most: int = MOST_IMAGES
-) -> Iterator[tuple[str, Callable[[], bytes]]]:
+def _images(single: list[str], archives: list[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
     """Yield images and their read functions: files that were read, then members of archives."""
     own = [path for path in single if is_image(path)]
-    for path in own[:: max(1, len(own) // most)][:most]:
+    for path in own[:: max(1, len(own) // MOST_IMAGES)][:MOST_IMAGES]:
         yield path, partial(_read, path)
     for path in archives:
         for name, data in members(path, is_image):

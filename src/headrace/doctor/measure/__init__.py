@@ -25,12 +25,9 @@ from headrace.doctor.measure.lower_bounds import (
     lower_bounds,
     why_no_lower_bounds,
 )
-from headrace.doctor.measure.production import (
-    batch_rows,
-    tensors_of,
-)
-from headrace.doctor.measure.progress import IN_WORDS, DiagnosisPlan, options_for
-from headrace.doctor.measure.ranks import RanksTogether, is_late, rank_views, ranks_together
+from headrace.doctor.measure.production import batch_rows, tensors_of
+from headrace.doctor.measure.progress import STARTED_AGAIN_S, DiagnosisPlan, about, options_for
+from headrace.doctor.measure.ranks import RanksTogether, is_late, rank_views, ranks_together, stalls_of_peers_us
 from headrace.doctor.measure.steps import (
     BACKWARD,
     BOUND,

@@ -1,4 +1,4 @@
-"""Expected time of a diagnosis, and names of its phases."""
+"""Expected time of a diagnosis."""
 
 from __future__ import annotations
 
@@ -7,20 +7,13 @@ from dataclasses import dataclass
 from headrace.doctor.probe import SETTLING_STEPS, ProbeSettings, observed_steps, replayed_steps
 from headrace.doctor.quantities import counted, duration
 
-IN_WORDS = {
-    "read": "reading what was measured",
-    "look": "explaining its samples",
-    "survey": "looking at the files",
-    "diagnose": "diagnosing",
-    "trial": "trying Headrace's Loader",
-    "prescribe": "simulating remedies",
-    "prove": "proving remedies",
-}
 USUAL_WARMUP = 10
 """Usual warm-up when the probe chooses it: the queue of two workers, and the settling steps."""
 USUAL_STEP_S = 0.1
 REPORT_S = 6.0
 """Usual seconds of survey, simulations and report together."""
+STARTED_AGAIN_S = 60.0
+"""Time limit of a second start of the command that only looks at its samples."""
 FEWEST_OBSERVED, MOST_SUGGESTED = 3, 40
 
 
@@ -53,9 +46,10 @@ class DiagnosisPlan:
             parts += [f"{2 * replayed_steps(replay, steps, USUAL_STEP_S)} on cached batches", "the loader alone"]
         if self.trial_s:
             parts.append("Headrace's Loader on the run's files")
+        again = f"; up to {STARTED_AGAIN_S:.0f} s more if it ends before a look at its samples" if self.trial_s else ""
         proofs = f", then proofs for up to {self.prove_s:.0f} s" if self.prove_s else ""
         at = duration(USUAL_STEP_S * 1e6)
-        return f"{about(self.usual_s)} after the script's start if a step takes {at}: {', '.join(parts)}{proofs}"
+        return f"{about(self.usual_s)} after the script's start if a step takes {at}: {', '.join(parts)}{proofs}{again}"
 
 
 def about(seconds: float) -> str:

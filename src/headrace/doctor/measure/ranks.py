@@ -12,6 +12,7 @@ import numpy as np
 from headrace.doctor.measure.diagnosis import RankView
 from headrace.doctor.measure.steps import WAIT, MeasuredStep
 from headrace.doctor.measure.view import TrainerView
+from headrace.doctor.session.trainers import Trainer
 
 OFTEN = 1.5
 """Multiple of its fair share (1/n of the steps with n equal ranks) above which a rank is last too often."""
@@ -212,6 +213,15 @@ def rank_views(ranks: RanksTogether | None) -> list[RankView]:
 
 def _data_wait_us(view: TrainerView) -> float:
     return 0.0 if view.budget is None else next((part.us for part in view.budget.parts if part.name == WAIT), 0.0)
+
+
+def stalls_of_peers_us(ranks: Sequence[RankView], trainer: Trainer) -> float:
+    """Return the time per step spent waiting for other ranks' data stalls, which a remedy shortens, too."""
+    own = next((one for one in ranks if (one.pid, one.rank) == (trainer.pid, trainer.rank)), None)
+    others = [one.data_wait_us for one in ranks if one is not own]
+    if own is None or own.peer_wait_us is None:
+        return 0.0
+    return min(own.peer_wait_us, max(others, default=0.0))
 
 
 def is_late(rank: RankView, ranks: int) -> bool:

@@ -211,6 +211,7 @@ class FullCollections:
 
     def __init__(self) -> None:
         self._begun: int | None = None
+        self._first_ns = 0
         self._count = self._spent_ns = self._longest_ns = 0
 
     def watch(self) -> None:
@@ -230,7 +231,7 @@ class FullCollections:
             return []
         count, spent, longest = self._count, self._spent_ns // 1000, self._longest_ns // 1000
         self._count = self._spent_ns = self._longest_ns = 0
-        return [("gc", now_us, count, spent, longest)]
+        return [("gc", now_us, count, spent, longest, now_us - (time.monotonic_ns() - self._first_ns) // 1000)]
 
     def _called(self, phase: str, info: dict[str, Any]) -> None:
         if info.get("generation") != OLDEST:
@@ -238,7 +239,9 @@ class FullCollections:
         if phase == "start":
             self._begun = time.monotonic_ns()
         elif self._begun is not None:
-            took, self._begun = time.monotonic_ns() - self._begun, None
+            took = time.monotonic_ns() - self._begun
+            self._first_ns = self._first_ns if self._count else self._begun
+            self._begun = None
             self._count += 1
             self._spent_ns += took
             self._longest_ns = max(self._longest_ns, took)

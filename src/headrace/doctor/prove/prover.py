@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.doctor.probe import ProbeSettings
 from headrace.doctor.prove.baseline import (
-    FEWEST_STEPS,
     STEPS,
     BaselinePace,
     ComparedSamples,
@@ -36,8 +35,6 @@ class Attempt:
     """Expected step; None if unknown."""
     place: str = ""
     """Position among several attempts, in words."""
-    queued: int = 0
-    """Batches prefetched during program start: their steps say nothing about the pace, and are left out."""
     reserved_s: float = 0.0
     """Time reserved for later runs."""
 
@@ -62,7 +59,6 @@ class Prover:
     clock: Callable[[], float] = time.monotonic
     proofs: list[Proof] = field(default_factory=list)
     """Proofs so far, retained on an interruption."""
-    """Notes on user files that the runs left changed."""
     is_repeatable: bool | None = None
     """True if two runs have the same samples, by the unchanged run, or else by any other with the same samples."""
 
@@ -113,14 +109,10 @@ class Prover:
         trial = self._trial(one, steps)
         if trial.why != "measured":
             return trial.proof(one.remedies, one.changes, None)
-        measured = trial.steps[one.queued :]
-        if one.queued and len(measured) < FEWEST_STEPS:
-            ended = "the script ended before its queue of batches was used up"
-            return replace(trial, why="broke", detail=ended, steps=[]).proof(one.remedies, one.changes, None)
         is_same = are_equal(self._before, trial.samples)
         if not one.changes or (is_same and self.is_repeatable is None):
             self.is_repeatable = is_same
-        return replace(trial, steps=measured).proof(one.remedies, one.changes, self._compared(one, trial))
+        return trial.proof(one.remedies, one.changes, self._compared(one, trial))
 
     def _why_not(self, one: Attempt, steps: int) -> str:
         """Return why the attempt is not tried; empty if it is."""
@@ -132,7 +124,7 @@ class Prover:
 
     def _trial(self, one: Attempt, steps: int) -> Trial:
         """Make one run. After Ctrl-C it is `interrupted`, and no other should follow."""
-        steps, left_s = steps + one.queued, self.left_s
+        left_s = self.left_s
         expected_s = self.pace.seconds(steps, one.step_us)
         what = " + ".join(one.remedies) or "it once more without remedies"
         try:

@@ -9,38 +9,50 @@ from typing import Any
 
 from headrace.doctor.causes import Prescription
 from headrace.doctor.measure import is_gain, is_valid
-from headrace.doctor.prove.baseline import STEPS
+from headrace.doctor.prove.baseline import FEWEST_STEPS
 from headrace.doctor.prove.prover import LOADER, Attempt, Prover
 from headrace.doctor.session.after_run import Proof
 
+CONTROL = Attempt([], {}, None)
+"""The unchanged command."""
 FAILED = {"broke": "fails", "timed out": "takes too long"}
 """Ends of the unchanged command after which no remedy is tried."""
 
 
 def remedy_attempts(prescription: Prescription, prover: Prover) -> Iterator[Attempt]:
-    """Yield the unchanged command, if there is time besides a proof; then each remedy, then the useful ones together.
+    """Yield each remedy between two runs of the unchanged command, then the useful remedies together.
 
-    A shared machine may be faster or slower by now, and the measured run was observed more closely.
+    A shared machine may be faster or slower by now, and the measured run was observed more closely. So a remedy is
+    tried only if there is time for a control run before it.
     """
     wanted, pace, proofs = attempts(prescription), prover.pace, prover.proofs
     if not wanted:
         return
-    together_s = pace.seconds(0, None) if len(wanted) > 1 else 0.0
-    control = Attempt([], {}, None, reserved_s=together_s + pace.seconds(STEPS, wanted[0].step_us))
-    if prover.steps_for(control):
-        yield control
-        if proofs[-1].why in FAILED:
+    for number, one in enumerate(wanted, 1):
+        yield from _with_control(replace(one, place=f" ({number} of {len(wanted)})"), prover)
+        if not proofs[-1].remedies and proofs[-1].why in FAILED:
             again = f"the command {FAILED[proofs[-1].why]} when it is run once more without remedies"
             why_not = f"{again}: {proofs[-1].detail}".rstrip(": ")
-            proofs += [Proof(one.remedies, one.changes, "not tried", why_not) for one in wanted]
+            proofs += [Proof(one.remedies, one.changes, "not tried", why_not) for one in wanted[number - 1 :]]
             return
-    for number, one in enumerate(wanted, 1):
-        yield replace(one, place=f" ({number} of {len(wanted)})", reserved_s=together_s)
-    # The faster of the two runs without remedies, which gains must beat.
+    # The fastest of the runs without remedies, which gains must beat.
     before_us = min([pace.step_us, *(fmean(one.steps) for one in proofs if one.steps and not one.remedies)])
     best = tried_together(proofs, before_us)
     if best is not None:
-        yield replace(best, place=" together")
+        yield from _with_control(replace(best, place=" together"), prover)
+    if any(one.remedies and one.steps for one in proofs) and prover.steps_for(CONTROL):
+        yield CONTROL
+
+
+def _with_control(one: Attempt, prover: Prover) -> Iterator[Attempt]:
+    """Yield the unchanged command, then an attempt; without time for both, an attempt that is not tried."""
+    control = replace(CONTROL, reserved_s=prover.pace.seconds(FEWEST_STEPS, one.step_us))
+    if not prover.steps_for(control):
+        yield replace(one, reserved_s=prover.left_s)
+        return
+    yield control
+    if prover.proofs[-1].why not in FAILED:
+        yield one
 
 
 def attempts(prescription: Prescription) -> list[Attempt]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import time
@@ -13,50 +12,17 @@ from typing import Any
 
 from headrace.doctor.attach import OUTPUT, CommandResult, Patience, run_command
 from headrace.doctor.causes import failed_process
-from headrace.doctor.machine import Cores, Rates
 from headrace.doctor.probe import KEYS, ProbeSettings, boot_id
 from headrace.doctor.prove.baseline import DIGESTS, ComparedSamples, step_durations
 from headrace.doctor.session import SCRATCH, read_session
 from headrace.doctor.session.after_run import Proof
 from headrace.doctor.session.model import Session
-from headrace.system import ControlGroups, read_text
 
-BUSY = "cpu_cores_busy"
 DETAIL_LINES = 12
-MAKING = {"indexed_tar"}
-"""Keys of changes that affect how samples are produced."""
 PATIENCE = Patience(grace_s=2.0, terminate_s=2.0, kill_s=3.0)
 """Patience with processes that outlive the command; their fate is not reported."""
 Execute = Callable[[list[str], ProbeSettings, dict[str, str], float], CommandResult]
 """Runs a command to its end: command, settings (written), environment variables, and time limit in seconds."""
-
-
-def used_s() -> float:
-    """Return the CPU time of this process and the processes that it, or one of them, has waited for."""
-    return sum(os.times()[:4])
-
-
-class Others:
-    """Cores used since construction by processes other than this one and its waited-for children."""
-
-    def __init__(
-        self,
-        clock: Callable[[], float] = time.monotonic,
-        used_s: Callable[[], float] = used_s,
-    ) -> None:
-        own = os.getpid()
-        self._rates = Rates()
-        self._cores = Cores(own, ControlGroups(read_text, own), self._rates)
-        self._clock, self._used_s = clock, used_s
-        self._began, self._used = clock(), used_s()
-        self._rates.now_s = self._began
-        self._cores.read()
-
-    def cores(self) -> float | None:
-        """Return the mean, or None if the machine does not report it. Call once, at the end."""
-        self._rates.now_s = now = self._clock()
-        busy = self._cores.read()[BUSY]
-        return None if busy is None else max(busy - (self._used_s() - self._used) / (now - self._began), 0.0)
 
 
 def variables(changes: dict[str, Any]) -> dict[str, str]:
@@ -83,11 +49,9 @@ class Trial:
     duration_us: int = 0
     steps: list[int] = field(default_factory=list)
     samples: ComparedSamples = field(default_factory=ComparedSamples)
-    others_cores: float | None = None
-    """Cores used by other programs, as in `Proof`."""
 
     def proof(self, remedies: list[str], changes: dict[str, Any], samples: str | None) -> Proof:
-        return Proof(remedies, changes, self.why, self.detail, self.duration_us, self.steps, samples, self.others_cores)
+        return Proof(remedies, changes, self.why, self.detail, self.duration_us, self.steps, samples)
 
 
 def execute(command: list[str], settings: ProbeSettings, environ: dict[str, str], most_s: float) -> CommandResult:
@@ -134,14 +98,12 @@ def _run(command: list[str], like: ProbeSettings, folder: Path, order: TrialRequ
         digests=DIGESTS,
     )
     settings.write()
-    others = Others()
     ended = run_it(command, settings, variables(order.changes), order.most_s)
-    others_cores = others.cores()
     session = read_session(folder, outcome=ended, mode="measure")
     why, detail = _verdict(session, ended, order.changes)
     steps = step_durations(session) if why == "measured" else []
     duration_us = round((time.monotonic() - begun) * 1e6)
-    return Trial(why, detail, duration_us, steps, ComparedSamples.of(session), others_cores)
+    return Trial(why, detail, duration_us, steps, ComparedSamples.of(session))
 
 
 def _verdict(session: Session, ended: CommandResult, changes: dict[str, Any]) -> tuple[str, str]:
@@ -166,32 +128,12 @@ def _verdict(session: Session, ended: CommandResult, changes: dict[str, Any]) ->
 def _why_not_applied(session: Session, key: str) -> str:
     """Return why a change did not count; empty if it did.
 
-    If it was switched off in any process, later measurements are without it. A change to sample production proves
-    nothing if only the workers of an evaluation applied it.
+    If it was switched off in any process, later measurements are without it.
     """
     for note in session.notes:
         if note.code == "hook-off" and note.text.startswith(f"remedy {key}"):
             return note.text
-    evaluating = _evaluating(session) if key in MAKING else set()
-    texts: list[str] = []
-    is_of_evaluation = False
-    for process in session.processes:
-        applied = process.facts.get("applied", {}).get(key, {"count": 0, "texts": []})
-        texts += applied["texts"]
-        if applied["count"] and (process.host, process.pid) not in evaluating:
-            return ""
-        is_of_evaluation |= bool(applied["count"])
-    if is_of_evaluation:
-        return "only an evaluation took it"
-    return texts[0] if texts else "nothing in the run took it"
-
-
-def _evaluating(session: Session) -> set[tuple[str, int]]:
-    """Return the workers that produced only batches of passes that fed no step."""
-    trained: set[tuple[str, int]] = set()
-    others: set[tuple[str, int]] = set()
-    for trainer in session.trainers:
-        fed = set(trainer.gets.pass_)
-        for one in trainer.passes:
-            (trained if one.number in fed else others).update((trainer.host, pid) for pid in one.workers)
-    return others - trained
+    found = [process.facts.get("applied", {}).get(key, {"count": 0, "texts": []}) for process in session.processes]
+    if any(one["count"] for one in found):
+        return ""
+    return next((text for one in found for text in one["texts"]), "nothing in the run took it")

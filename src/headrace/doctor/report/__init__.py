@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from headrace.doctor.report.live import RunStatus
 from headrace.doctor.report.outputs import Outputs, UnreadConsole, document, write_whole
 from headrace.doctor.report.run_text import versions
 from headrace.doctor.report.terminal import show

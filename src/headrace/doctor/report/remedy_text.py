@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headrace.doctor.causes import Prescription, ProofOutcome, Remedy
-from headrace.doctor.quantities import duration, number, times
+from headrace.doctor.quantities import duration, times
 from headrace.doctor.session.after_run import AdoptedPart
 from headrace.doctor.simulate import Prediction
 
@@ -35,19 +35,14 @@ _SAMPLES = {
 }
 
 
-def bounds(low_us: float | None, high_us: float | None) -> tuple[float, float] | None:
-    """Return an interval; None if an end is unknown or infinite, as for a proof with very few steps."""
-    if low_us is None or high_us is None or math.isinf(high_us):
-        return None
-    return low_us, high_us
-
-
 def interval(low_us: float | None, high_us: float | None) -> str:
-    """Return text such as `36.0 to 45.1 ms`, with a common unit only once; empty without `bounds`."""
-    known = bounds(low_us, high_us)
-    if known is None:
+    """Return text such as `36.0 to 45.1 ms`, with a common unit only once.
+
+    It is empty if an end is unknown or infinite, as for a proof with very few steps.
+    """
+    if low_us is None or high_us is None or math.isinf(high_us):
         return ""
-    low, high = map(duration, known)
+    low, high = duration(low_us), duration(high_us)
     if low.split(" ")[1:] == high.split(" ")[1:] and low.count(" ") == 1:
         low = low.split(" ")[0]
     return f"{low} to {high}"
@@ -64,19 +59,16 @@ def proved(outcome: ProofOutcome) -> str:
     if outcome.why != MEASURED:
         last = outcome.detail.rstrip().splitlines()[-1:]
         return ": ".join([_UNPROVED.get(outcome.why, outcome.why), *last])
-    text = f"{'within noise:' if outcome.is_undecided else 'proved'} {duration(outcome.step_us)}"
+    text = f"{'unclear:' if outcome.is_undecided else 'proved'} {duration(outcome.step_us)}"
     if outcome.speedup is not None:
         text += f", {times(outcome.speedup)}"
-    if outcome.disturbed_by is not None:
-        than = "more" if outcome.disturbed_by > 0 else "fewer"
-        text += f", while other programs used {number(abs(outcome.disturbed_by))} cores {than} than before"
     if outcome.recommended:
         return text
     if outcome.samples == "different":
         return f"not recommended, since the samples differed: {text}"
     if outcome.is_undecided:
         between = interval(outcome.low_us, outcome.high_us)
-        return f"{text} ({between})" if between else text
+        return text + (f" ({between})" if between else "") + (f"; {outcome.unclear}" if outcome.unclear else "")
     if outcome.is_slower:
         return text.replace("proved", "proved slower:", 1)
     return f"no certain gain: {text}"
@@ -150,18 +142,13 @@ class RemedyRow:
         return _SAMPLES.get(self.outcome.samples or "", "whether the samples were the same is unknown")
 
     @property
-    def newest(self) -> tuple[float | None, float | None]:
-        """Step time and speedup: measured by the proof if available, otherwise predicted."""
-        if self.outcome is not None and self.outcome.step_us is not None and not self.outcome.is_undecided:
-            return self.outcome.step_us, self.outcome.speedup
-        return (None, None) if self.prediction is None else (self.prediction.step_us, self.prediction.speedup)
-
-    @property
     def gain(self) -> str:
-        """Speedup of a step with the remedy, as text."""
-        speedup = self.newest[1]
-        if self.is_refused:
-            return "proved slower" if self.outcome is not None and self.outcome.is_slower else "not recommended"
+        """Speedup of a step with the remedy: measured by the proof if it is clear, otherwise predicted."""
+        outcome, speedup = self.outcome, None if self.prediction is None else self.prediction.speedup
+        if outcome is not None and outcome.is_refused:
+            return "proved slower" if outcome.is_slower else "not recommended"
+        if outcome is not None and outcome.step_us is not None and not outcome.is_undecided:
+            speedup = outcome.speedup
         return "" if speedup is None else times(speedup)
 
 

@@ -23,8 +23,6 @@ class Proof(msgspec.Struct):
     """Durations of the measured steps, of the slowest rank."""
     samples: str | None = None
     """Samples compared with those of the plain run: `same`, `set`, `alike`, `different`; None without comparison."""
-    others_cores: float | None = None
-    """Mean number of cores that other programs kept busy meanwhile."""
 
 
 class Calibration(msgspec.Struct):
@@ -38,8 +36,6 @@ class Calibration(msgspec.Struct):
     """Times as the run reads; empty if the run itself measured them."""
     other_us: list[float] = []
     """Times as the remedy would read."""
-    pixel_bytes: list[int] = []
-    """Sizes of decoded images; for `cache` by the headers of up to 256."""
     view: str = ""
     """Code of the reader that was timed, for `image-reader`."""
 

@@ -286,6 +286,10 @@ class FirstLine(EvidenceLine, tag="first"):
     """Names of paths opened for reading, one for each open, at most 256."""
 
 
+class BeforeLine(LoopLine, tag="before"):
+    """Stack samples of the program's start, from the import of torch's DataLoader to the first pass over a loader."""
+
+
 class LinesLine(LoopLine, tag="lines"):
     """Stack samples of batch production since the last such record; written now and then."""
 

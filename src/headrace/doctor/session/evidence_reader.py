@@ -166,6 +166,7 @@ class ProcessEvidence:
             drawn=self._rows(trainers.DrawnBatch, evidence.DrawnLine),
             saved=self._rows(trainers.SavedCheckpoint, evidence.SavedLine),
             lines=self._lines(evidence.LoopLine),
+            before=self._lines(evidence.BeforeLine),
             shapes=list(shapes),
         )
 

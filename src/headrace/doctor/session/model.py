@@ -26,6 +26,8 @@ class GarbageCollections(msgspec.Struct):
     spent: int
     """Duration of all together."""
     longest: int
+    since: Time | None = None
+    """Start of the first."""
 
 
 class ProbedProcess(msgspec.Struct):
@@ -122,8 +124,8 @@ class Session(msgspec.Struct):
     notes: list[SessionNote] = []
     survey: MachineSurvey | None = None
     proofs: list[Proof] = []
-    control: Proof | None = None
-    """The unchanged command run again for comparison; None without proofs, or without time for it."""
+    controls: list[Proof] = []
+    """Runs of the unchanged command that alternate with the proofs."""
     looked_image: LookedImage | None = None
     """Recipe of each sample's first picture; None if no picture was explained."""
     faults: list[DataFault] = []

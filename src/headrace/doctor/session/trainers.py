@@ -136,8 +136,8 @@ class LoaderFacts(msgspec.Struct):
     number: int
     facts: Facts
     """Arguments of a DataLoader, start_method, dataset (module.Class), length in batches, samples, file and line of the
-    iteration, and its objects as `described`. Headrace's loaders
-    have num_workers 0, threads, batch_size, dataset, length, file, line."""
+    iteration, `file:line` of the construction as `made`, and its objects as `described`. Headrace's loaders have
+    num_workers 0, threads, batch_size, dataset, length, file, line."""
     time: Time | None = None
 
 
@@ -250,4 +250,6 @@ class Trainer(msgspec.Struct):
     drawn: list[DrawnBatch] = []
     saved: list[SavedCheckpoint] = []
     lines: list[SourceLine] = []
+    before: list[SourceLine] = []
+    """Lines of the program's start."""
     """Stack samples of the training thread's work on batches before the model had them, heaviest first."""

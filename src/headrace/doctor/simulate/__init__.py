@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from headrace.doctor.simulate.batch_work import SHARED
 from headrace.doctor.simulate.changes import Change, Factor, factor, name_of, scaled, setting, untimed
 from headrace.doctor.simulate.prediction import Prediction, predicted
 from headrace.doctor.simulate.recording import recorded

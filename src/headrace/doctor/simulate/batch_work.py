@@ -18,7 +18,7 @@ LONG = 3.0
 """Multiple of the usual time for its bytes above which unpickling must have waited for a core."""
 SEVERAL = 1.5
 """Threads from which one batch's work counts as shared. A lower value is noise of two clocks."""
-COMPUTING = ("decode", "transform", "tokenise", "collate")
+COMPUTING = ("decode", "parse", "transform", "tokenise", "collate")
 """Categories of stages that wait only for a core, unless more is known."""
 SHARED = (*COMPUTING, "getitem")
 """Categories of work that several threads may share."""

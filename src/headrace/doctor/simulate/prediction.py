@@ -123,7 +123,7 @@ def _batches(recorded: RecordedRun, setup: FeedSetup) -> BatchColumns:
     sent = setup.sent_bytes if setup.workers else 0.0
     pin = recorded.batches.pin
     if not recorded.setup.pinned:
-        pin = np.full(len(pin), recorded.batch_bytes / PIN_BYTES_PER_US if setup.pin_us is None else setup.pin_us)
+        pin = np.full(len(pin), recorded.batch_bytes / PIN_BYTES_PER_US)
     receive = columns.receive
     if not recorded.setup.workers:
         receive = np.full(len(receive), receive_us(recorded.batch_bytes))

@@ -26,6 +26,7 @@ from headrace.doctor.measure import (
     replayed_threads,
     replayed_us,
     spun_us,
+    stalls_of_peers_us,
     whole_fact,
 )
 from headrace.doctor.session.model import Machine, Session
@@ -68,7 +69,9 @@ def recorded(session: Session, view: TrainerView, ranks: Sequence[RankView] = ()
     threads = making_threads(batches) if workers or host.has_pool_of_its_own(trainer.pid) else 1.0
     columns = without_barriers(batch_columns(trainer, apart, receiving, host), threads, workers, host.rank_cores)
     replay_us = replayed_us(view)
-    own = _own_work(view, loader, _used_here(measured, batches, receiving), _peers_us(ranks, trainer), host, replay_us)
+    own = _own_work(
+        view, loader, _used_here(measured, batches, receiving), stalls_of_peers_us(ranks, trainer), host, replay_us
+    )
     passes = _pass_costs(session, trainer, loader)
     assumed = set() if own.is_measured else {"cores"}
     if passes is None:
@@ -102,15 +105,6 @@ def recorded(session: Session, view: TrainerView, ranks: Sequence[RankView] = ()
         assumed=frozenset(assumed),
     )
     return fitted(found)
-
-
-def _peers_us(ranks: Sequence[RankView], trainer: Trainer) -> float:
-    """Return the time per step spent waiting for other ranks' data stalls, which a remedy shortens, too."""
-    own = next((one for one in ranks if (one.pid, one.rank) == (trainer.pid, trainer.rank)), None)
-    others = [one.data_wait_us for one in ranks if one is not own]
-    if own is None or own.peer_wait_us is None:
-        return 0.0
-    return min(own.peer_wait_us, max(others, default=0.0))
 
 
 def _pass_batches(trainer: Trainer, loader: LoaderFacts) -> int | None:

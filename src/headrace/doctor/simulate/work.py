@@ -94,8 +94,6 @@ class FeedSetup:
     """Changes by `category:label`, which takes precedence, or by `category`."""
     sent_bytes: float = 1.0
     """Factor on the bytes of a batch sent between processes, and so on pickling, unpickling and pinning."""
-    pin_us: float | None = None
-    """Time to pin a batch if the present setup does not; None for copying at memory speed."""
     off_step_us: float = 0.0
     """Time per batch in the training thread saved by copies and casts on a side stream."""
     step: float = 1.0
@@ -311,10 +309,6 @@ class RecordedRun:
         each = batches.compute * self.setup.worker_threads + batches.serialise + batches.receive + batches.pin
         return float(each.mean()) * self.batches_a_step
 
-    @property
-    def training_cpu_us(self) -> float:
-        return float(self.steps.compute.mean()) * self.team
-
     def sharing_us(self) -> float:
         """Return the extra CPU time of a step's batches if workers wrote them into shared memory.
 
@@ -323,14 +317,6 @@ class RecordedRun:
         if self.setup.workers:
             return 0.0
         return (shared_us(self.batch_bytes) + receive_us(self.batch_bytes)) * self.batches_a_step
-
-    def lower_bound_us(self) -> float:
-        """Return the lower bound of the step: CPU time of batches and training on all cores; 0 if unknown.
-
-        No number of workers gives a shorter step.
-        """
-        cores = self.setup.cores
-        return 0.0 if not cores else (self.making_cpu_us + self.sharing_us() + self.training_cpu_us) / cores
 
     def most_workers(self) -> int | None:
         """Return how many workers keep all cores busy by producing batches alone; None if the cores are unknown.

@@ -6,7 +6,8 @@ import functools
 import os
 import sys
 import weakref
-from threading import current_thread, get_ident
+from multiprocessing import parent_process
+from threading import current_thread, get_ident, main_thread
 from types import FrameType, ModuleType
 from typing import Any, Callable
 
@@ -24,6 +25,8 @@ from .batch_making import hook_iterator, hook_queues
 
 NUMBER = "_headrace_loader"
 """Attribute of a DataLoader: the evidence file that describes it, and its number there."""
+_MADE = "_headrace_made"
+"""Attribute of a DataLoader: file and line of its construction."""
 _LOADER = "_headrace_owner"
 """Attribute of an iterator: its DataLoader, so that the loader stays alive."""
 _PROBES_FILES = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -36,11 +39,14 @@ def install_dataloader(patches: Patches, training: TrainingObserver, dataloader:
         patches.unknown("torch.utils.data.dataloader._BaseDataLoaderIter", UNSEEN_BATCHES)
         return
     hooks = LoaderHooks(training, iterators)
+    patches.hook_around(dataloader, "DataLoader.__init__", _made, "where its loaders are made was")
     patches.hook_around(dataloader, "DataLoader.__iter__", hooks.iter, UNSEEN_BATCHES)
     own_way = "loaders that iterate in their own way were"
     patches.hook_around(dataloader, "DataLoader._get_iterator", hooks.get_iterator, own_way)
     patches.hook_around(dataloader, "_BaseDataLoaderIter.__next__", hooks.next, UNSEEN_BATCHES)
     hook_queues(patches, training, dataloader)
+    if get_ident() == main_thread().ident and parent_process() is None:  # no worker
+        training.work.starts(get_ident())
 
 
 def install_stateful(patches: Patches, training: TrainingObserver, stateful: ModuleType) -> None:
@@ -53,6 +59,13 @@ def install_stateful(patches: Patches, training: TrainingObserver, stateful: Mod
     hooks = LoaderHooks(training, iterators)
     patches.hook_around(stateful, "StatefulDataLoader.__iter__", hooks.iter, UNSEEN_BATCHES)
     hook_iterator(patches, stateful, "_StatefulMultiProcessingDataLoaderIter")
+
+
+def _made(original: Function, loader: Any, *args: Any, **kwargs: Any) -> None:
+    """Make a DataLoader, and remember the line of the user's that does."""
+    file, line = call_site()
+    object.__setattr__(loader, _MADE, f"{file}:{line}")
+    original(loader, *args, **kwargs)
 
 
 class LoaderHooks:
@@ -240,7 +253,7 @@ class LoaderHooks:
         try:
             file, line = call_site()
             facts = _thread_loader_facts(loader) if _is_headraces(loader) else _dataloader_facts(loader)
-            facts.update(file=file, line=line)
+            facts.update(file=file, line=line, made=getattr(loader, _MADE, None))
             if not _is_headraces(loader):
                 facts["described"] = described_loader(loader, _wrapper_of(loader))
         except Exception as error:

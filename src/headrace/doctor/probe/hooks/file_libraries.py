@@ -102,7 +102,13 @@ FILE_CALLS: dict[str, list[TimedCall]] = {
     "h5py._hl.files": [("make_fid", "scan", "h5py open")],
     "h5py._hl.group": [("Group.__getitem__", "lookup", "h5py group")],
     "h5py._hl.dataset": [("Dataset.__getitem__", "read", "h5py"), ("Dataset.read_direct", "read", "h5py")],
-    "numpy": [(name, "read", f"numpy {name}") for name in ("fromfile", "genfromtxt", "load", "loadtxt")],
+    "numpy": [
+        *((name, "read", f"numpy {name}") for name in ("fromfile", "load")),
+        *((name, "parse", f"numpy.{name}") for name in ("genfromtxt", "loadtxt")),
+    ],
+    "json": [("loads", "parse", "json")],  # which `load` calls, too
+    "csv": [("DictReader.__next__", "parse", "csv.DictReader")],
+    "pandas.io.parsers.readers": [(name, "parse", f"pandas.{name}") for name in ("read_csv", "read_table")],
     "torch.serialization": [("load", "read", "torch.load")],
     # The usual ways for programs to wait for other threads and processes.
     "concurrent.futures._base": [("Future.result", "wait", "future"), ("wait", "wait", "future")],

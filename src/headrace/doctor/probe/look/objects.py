@@ -154,6 +154,17 @@ MOST_TEXT = 200
 MOST_LEVELS = 4
 """Maximum levels of nested samplers."""
 _INNER = ("sampler", "batch_sampler")
+HANDLES = frozenset(
+    (
+        *("zipfile.ZipFile", "tarfile.TarFile", "h5py._hl.files.File", "h5py._hl.dataset.Dataset"),
+        *("h5py._hl.group.Group", "sqlite3.Connection", "lmdb.Environment", "builtins.Environment"),
+        *("_io.BufferedReader", "_io.BufferedRandom", "_io.FileIO", "_io.TextIOWrapper"),
+    )
+)
+"""Classes of handles that a fork shares: their processes move one file position, or use one connection."""
+_HF = {"_data", "_indices", "_fingerprint", "_info"}
+_DECODED = ("Image", "Audio", "Video")
+"""Features of Hugging Face datasets that are decoded at each access."""
 _PLAIN_BASES = ("builtins.object", "typing.Generic", "typing.Protocol", "abc.ABC")
 
 
@@ -165,10 +176,33 @@ def described_loader(loader: Any, wrapper: Any) -> dict[str, Any]:
         "dataset": {"class": class_name(kind), "bases": [name for name in bases if name not in _PLAIN_BASES]},
         "sampler": _order(loader.sampler),
         "batch_sampler": _order(loader.batch_sampler),
+        **held_by(loader.dataset),
         "drop_last": bool(loader.drop_last),
         "generator": loader.generator is not None,
     }
     return found if wrapper is None else {**found, "wrapper": {"class": class_name(type(wrapper))}}
+
+
+def held_by(dataset: Any) -> dict[str, Any]:
+    """Return open handles and the columns that Hugging Face datasets decode, of a dataset and its attributes."""
+    found: dict[str, Any] = {"handles": [], "decoded": [], "plain": []}
+    for one in (dataset, *islice(attributes_of(dataset).values(), MOST_NAMES)):
+        if class_name(type(one)) in HANDLES and _is_open(one):
+            found["handles"].append(class_name(type(one)))
+        held = attributes_of(one) if attributes_of(one).keys() >= _HF else {}
+        features = getattr(held.get("_info"), "features", None) or {}
+        chosen = held.get("_format_columns")
+        for name in list(features)[:MOST_MEMBERS] if held.get("_format_type") != "arrow" else ():
+            if chosen is None or name in chosen:
+                is_decoded = type(features[name]).__name__ in _DECODED and getattr(features[name], "decode", True)
+                found["decoded" if is_decoded else "plain"].append(name)
+    return {name: values for name, values in found.items() if values}
+
+
+def _is_open(handle: Any) -> bool:
+    """Return True unless a file is closed, by the attribute of a zip file, tar file or Python file."""
+    held = attributes_of(handle)
+    return held.get("fp", handle) is not None and not (held.get("closed") or getattr(handle, "closed", False))
 
 
 def sampler_epoch(loader: Any) -> int | None:

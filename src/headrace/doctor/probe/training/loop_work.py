@@ -48,6 +48,7 @@ class LoopWork:
         self._lines = CodeLines(name)
         self._sampler = StackSampler(self._lines.add, _never_hangs, failed)
         self._now: WorkInterval | None = None
+        self._before: WorkInterval | None = None
         self._kind = ""
         self._last_ns = 0
         self._told_cost_ns = 0
@@ -57,6 +58,19 @@ class LoopWork:
     @property
     def is_under_way(self) -> bool:
         return self._now is not None
+
+    def starts(self, thread: int) -> None:
+        """Sample the lines of the program's start, up to the first pass over a loader."""
+        self._before = WorkInterval(time.monotonic_ns(), thread)
+        self._sampler.begin(self._before)
+
+    def started(self, now_us: int) -> list[Record]:
+        """End the program's start, and return the record of its lines."""
+        interval, self._before = self._before, None
+        if interval is None:
+            return []
+        self._sampler.end(interval, time.monotonic_ns() - interval.start)
+        return [("before", now_us, self._lines.take())]
 
     def begin(self, kind: str, start: int, thread: int) -> None:
         """Begin work: a batch has arrived, or, with kind UNSOURCED, a step without a known source has ended."""
@@ -99,6 +113,7 @@ class LoopWork:
         self._sampler.stop()
 
     def forked(self) -> None:
+        self._before = None
         self.drop()
         self._lines.take()
 

@@ -99,6 +99,7 @@ class TrainingObserver:
         if get_ident() == self.thread.observed:
             self._close_what_ended(loader)
             self.closed.write()
+            self.evidence.write(*self.work.started(self.clock.now_us()))
         self.thread.is_fetching |= self.thread.is_its_thread()
         number = self.counter.opening = self.counter.next_pass()
         return number

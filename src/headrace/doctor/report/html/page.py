@@ -10,9 +10,10 @@ from types import MappingProxyType
 from markupsafe import Markup
 
 from headrace.doctor.faults import FaultPicture
+from headrace.doctor.measure import with_loaders_as_one
 from headrace.doctor.quantities import counted
-from headrace.doctor.report.html import tables, timelines
-from headrace.doctor.report.html.charts import FOLDER, columns, environment
+from headrace.doctor.report.html import tables
+from headrace.doctor.report.html.charts import FOLDER, environment
 from headrace.doctor.report.remedy_text import part_line
 from headrace.doctor.report.terminal_layout import heat
 from headrace.doctor.report.view import ReportView
@@ -35,7 +36,8 @@ def html_page(view: ReportView, pictures: Mapping[int, FaultPicture] = MappingPr
     style = (FOLDER / "style.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     colour = "" if view.waits is None else heat(view.waits)
-    training = timelines.training_of(view)
+    pids = [step.budget.pid for step in view.steps[:1]]
+    trainers = [with_loaders_as_one(one) for one in view.session.trainers if one.pid in pids]
     embedded = _embedded(pictures)
     images = "img-src data:; " if embedded else ""
     context = {
@@ -45,10 +47,9 @@ def html_page(view: ReportView, pictures: Mapping[int, FaultPicture] = MappingPr
         "style": Markup(style),
         "policy": f"default-src 'none'; style-src 'sha256-{digest}'; {images}base-uri 'none'; form-action 'none'",
         "pictures": embedded,
-        "training": training,
-        "steps": None if training is None else timelines.steps(training),
+        "settings": [loader for one in trainers for loader in one.loaders],
         "tables": tables,
-        **{one.__name__: one for one in (columns, counted, part_line)},
+        **{one.__name__: one for one in (counted, part_line)},
     }
     for limit in TEXT_LIMITS:
         page = environment(limit).get_template("page.html").render(context, contents=[])
