@@ -17,7 +17,6 @@ from report_pages import said
 
 from headrace.doctor.causes import LEAST_STEPS, MOST_WORDS, Prescription, diagnose
 from headrace.doctor.causes.case import SLOWED
-from headrace.doctor.causes.loop_work import READS
 from headrace.doctor.measure import Diagnosis, TimePart, TrainerView, main_view_of, replayed_us
 from headrace.doctor.measure.steps import BOUND
 from headrace.doctor.quantities import duration, times
@@ -30,7 +29,7 @@ from headrace.doctor.session.trainers import MeasuredWindow
 MADE, BLOCKS = 200, 20
 REMEDIES = ("workers", "prefetch", "indexed-tar", "native-decode", "persistent-workers")
 STAGES = ("lookup:tarfile member", "decode:Pillow load", "transform:RandomResizedCrop", "collate:default")
-OF_THE_STEP = {READS, "pad-to-batch", "same-shape", "data-work", "pin-memory", "device-prefetch"}
+OF_THE_STEP = {"pad-to-batch", "same-shape", "data-work", "pin-memory", "device-prefetch"}
 """Remedies that shorten a step besides its data stall."""
 ROUNDED = 1.06
 """Two digits of a factor, and what a prediction may exceed what the shares allow by."""
