@@ -39,6 +39,8 @@ def main() -> None:
             recipe = explained_recipe(look, explained)
             why = {part.part: part.note for part in recipe.parts if part.certainty == "python"}
             said["rows"] = [row_of(look, path, leaf, why) for path, leaf in explained.items()]
+            unsure = [each for each in recipe.parts if each.certainty in ("check", "python")]
+            said["unsure"] = [f"{each.part}: {each.note}" for each in unsure]
             said["covered"], said["left"] = list(recipe.covered), dict(recipe.left)
             said["fields"], said["view"], said["augment"] = dict(recipe.fields), recipe.view, recipe.augment
             module = f"{folder}/module.py"

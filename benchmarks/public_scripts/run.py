@@ -259,10 +259,10 @@ def oracle_row(script: Script, said: dict, seen: dict) -> str:
     covered, verified = seen.get("covered", []), seen.get("verified", {})
     wrong = [leaf for leaf, how in verified.items() if how.startswith("different") and leaf in covered]
     has_pixels = any(row["leaf"] in verified for row in rows if row["image"])
-    whole = len(covered) == len(rows) > 0
+    whole = len(covered) == len(rows) > 0 and not seen.get("unsure")
     degree = "–" if not rows else "wrong" if wrong else "none" if not has_pixels else "exact" if whole else "part"
     left = dict.fromkeys(row["left"] for row in rows if row["left"])
-    why = seen.get("failed") or "; ".join([verified[leaf] for leaf in wrong] + list(left))
+    why = seen.get("failed") or "; ".join([verified[leaf] for leaf in wrong] + list(left or seen.get("unsure", ())))
     cells = (script.name, f"{expressible}{f' ({note})' if note else ''}", compared, degree)
     words = re.sub(r"\s+", " ", why).replace("|", "/").replace(str(Path.home()), "~")[:260]
     return f"| {' | '.join(cells)} | {len(covered) if degree != 'none' else 0} of {len(rows)} | {words} |"
