@@ -1,9 +1,10 @@
 """Explain a look, make its recipe's Loader, and compare that with the samples that were looked at.
 
     python look_recipe.py LOOK MODULE
+    python look_recipe.py LOOK "" NAME DATA CODE
 
 MODULE is a file of the doctor's `--draft` to compare; an empty text stands for the module of the recipe that is made
-here. Printed is JSON: seconds of the explanation, a row for each leaf, and how each leaf of the Loader compares.
+here, and one that NAME follows for the Loader that `hand_made.py` has for it. Printed is JSON: seconds of the explanation, a row for each leaf, and how each leaf of the Loader compares.
 """
 
 import importlib.util
@@ -27,6 +28,9 @@ PIXELS = ("hr.Image", "hr.Mask", "hr.Depth")
 def main() -> None:
     look, module = read_look(Path(sys.argv[1])), sys.argv[2]
     said: dict = {}
+    if sys.argv[3:]:
+        print("\n" + json.dumps({"hand": by_hand(look, *sys.argv[3:])}), flush=True)
+        return
     with tempfile.TemporaryDirectory() as folder:
         if not module:
             begun = time.monotonic()
@@ -35,6 +39,8 @@ def main() -> None:
             recipe = explained_recipe(look, explained)
             why = {part.part: part.note for part in recipe.parts if part.certainty == "python"}
             said["rows"] = [row_of(look, path, leaf, why) for path, leaf in explained.items()]
+            unsure = [each for each in recipe.parts if each.certainty in ("check", "python")]
+            said["unsure"] = [f"{each.part}: {each.note}" for each in unsure]
             said["covered"], said["left"] = list(recipe.covered), dict(recipe.left)
             said["fields"], said["view"], said["augment"] = dict(recipe.fields), recipe.view, recipe.augment
             module = f"{folder}/module.py"
@@ -49,6 +55,18 @@ def main() -> None:
             traceback.print_exc()
             said["failed"] = f"{type(error).__name__}: {error}"
     print("\n" + json.dumps(said), flush=True)
+
+
+def by_hand(look: Look, name: str, data: str, code: str) -> dict[str, str]:
+    """Return how each leaf of a Loader written by hand compares."""
+    import hand_made
+
+    sys.path.insert(0, code)  # its tokenizer
+
+    def made() -> hand_made.Made:
+        return getattr(hand_made, name)(Path(data), Path(code))
+
+    return verified(look, lambda *args, **given: made().make_loader(*args, **given), made().batches)
 
 
 def imported(module: str):

@@ -4,6 +4,7 @@
     python benchmarks/public_scripts/run.py PHOTOS --python PYTHON --work FOLDER --doctor [NAME ...]
     python benchmarks/public_scripts/run.py PHOTOS --python PYTHON --work FOLDER --prove [NAME ...]
     python benchmarks/public_scripts/run.py PHOTOS --python PYTHON --work FOLDER --check [NAME ...]
+    python benchmarks/public_scripts/run.py PHOTOS --python PYTHON --work FOLDER --oracle [NAME ...]
     python benchmarks/public_scripts/run.py PHOTOS --work FOLDER --markdown docs/doctor/remedies.md
 
 Each script of `scripts.py` is checked out at its commit, from FOLDER/OWNER+NAME where clones lie there, else by
@@ -17,6 +18,9 @@ Printed is a row for each leaf of a sample: what it is, what it is made of, by h
 differ, how the Loader's compares, and why the recipe leaves it where it does.
 
 `--check` looks for faults of the data alone, and prints each that is found.
+
+`--oracle` compares the Loaders of `hand_made.py` with the same looks, and prints a row a script: what a Loader makes of
+its batch by hand, what the recipe made, and why it left the rest.
 
 `--prove` runs those that `--doctor` found exact once more, with the Loader put into a run of its own, and prints the
 step of two runs without changes, the predicted and the measured one with the Loader, and their difference. It takes 2
@@ -37,6 +41,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import hand_made
 from made_data import Photos
 
 from scripts import SCRIPTS, Script
@@ -228,6 +233,49 @@ def checked(script: Script, root: Path, args: argparse.Namespace) -> None:
         print(f"  {fault['code']} ({fault['certainty']}): {fault['evidence'][:300]}", flush=True)
 
 
+ORACLE_HEADS = "| script | by hand | compared | the doctor | leaves | why |\n|---|---|---|---|---|---|"
+
+
+def by_hand(script: Script, root: Path, args: argparse.Namespace) -> dict:
+    """Compare the Loader written by hand with the look; empty without one, or without a look."""
+    if not hasattr(hand_made, name_of(script)) or not (root.parent / "look.bin").exists():
+        return {}
+    command = [args.python, str(HERE / "look_recipe.py"), str(root.parent / "look.bin"), ""]
+    command += [name_of(script), str(root.parent / "data"), str(root / script.folder)]
+    late = run_in(script, root, command, root.parent / "hand.txt", MOST_S)
+    return {"failed": late} if late else last_answer(root.parent / "hand.txt")
+
+
+def name_of(script: Script) -> str:
+    return script.name.replace("-", "_").removeprefix("3d_")
+
+
+def oracle_row(script: Script, said: dict, seen: dict) -> str:
+    """Return a row of the table of Loaders by hand and by the doctor."""
+    name, rows = name_of(script), seen.get("rows", [])
+    expressible = "none" if not hasattr(hand_made, name) else "part" if name in hand_made.PART else "exact"
+    note = hand_made.PART.get(name) or hand_made.NONE.get(name, "")
+    compared = said.get("failed") or kinds_of(said.get("hand") or {})
+    covered, verified = seen.get("covered", []), seen.get("verified", {})
+    wrong = [leaf for leaf, how in verified.items() if how.startswith("different") and leaf in covered]
+    has_pixels = any(row["leaf"] in verified for row in rows if row["image"])
+    whole = len(covered) == len(rows) > 0 and not seen.get("unsure")
+    degree = "–" if not rows else "wrong" if wrong else "none" if not has_pixels else "exact" if whole else "part"
+    left = dict.fromkeys(row["left"] for row in rows if row["left"])
+    why = seen.get("failed") or "; ".join([verified[leaf] for leaf in wrong] + list(left or seen.get("unsure", ())))
+    cells = (script.name, f"{expressible}{f' ({note})' if note else ''}", compared, degree)
+    words = re.sub(r"\s+", " ", why).replace("|", "/").replace(str(Path.home()), "~")[:260]
+    return f"| {' | '.join(cells)} | {len(covered) if degree != 'none' else 0} of {len(rows)} | {words} |"
+
+
+def kinds_of(verified: dict[str, str]) -> str:
+    """Return how many leaves compare in each way, and the first difference."""
+    kinds = [how.partition(":")[0] for how in verified.values()]
+    counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+    differs = next((f" ({leaf} {how[:120]})" for leaf, how in verified.items() if how.startswith("different")), "")
+    return (counts + differs).replace("|", "/")
+
+
 PROVED_HEADS = (
     "| script | a step | again | predicted | proved | difference | proved is in the interval |\n"
     "|---|---|---|---|---|---|---|"
@@ -334,6 +382,7 @@ def main() -> None:
     ask.add_argument("--doctor", action="store_true")
     ask.add_argument("--prove", action="store_true")
     ask.add_argument("--check", action="store_true")
+    ask.add_argument("--oracle", action="store_true")
     ask.add_argument("--markdown", type=Path)
     args = ask.parse_intermixed_args()
     work = args.work or Path(tempfile.mkdtemp())
@@ -341,14 +390,17 @@ def main() -> None:
         before = args.markdown.read_text().partition(HEAD.splitlines()[0])[0]
         args.markdown.write_text(before + markdown(work))
         return
-    if args.prove:
-        print(PROVED_HEADS)
+    if args.prove or args.oracle:
+        print(PROVED_HEADS if args.prove else ORACLE_HEADS)
     for script in SCRIPTS:
         if args.names and script.name not in args.names:
             continue
         root = checked_out(script, args.clones, work)
         if args.check:
             checked(script, root, args)
+            continue
+        if args.oracle:
+            print(oracle_row(script, by_hand(script, root, args), _found(root.parent / "rows.json")), flush=True)
             continue
         if args.prove:
             if args.names or _found(root.parent / "doctor.json").get("degree") == "exact":

@@ -295,6 +295,14 @@ def test_timms_own_parts() -> None:
     assert (several.value, several.count) == ("random_color", (1, 2))
 
 
+def test_parts_of_open_clip() -> None:
+    parts = [CROP, part("MaybeConvertMode", "open_clip.transform"), part("MaybeToTensor", "open_clip.transform")]
+    found = hr.from_torchvision(compose(*parts, NORMALIZE))
+    assert found.exact
+    assert found.image == hr.Image(dtype="float32", normalize=hr.IMAGENET)
+    assert hr.from_torchvision(compose(CROP, part("MaybeToTensor", "mine")), partial=True).unknown
+
+
 def album(name: str, p: float = 1.0, **attributes: Any) -> Any:
     return part(name, "albumentations.augmentations", p=p, **attributes)
 

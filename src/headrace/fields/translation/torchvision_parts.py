@@ -224,7 +224,7 @@ def children_of(part: Any) -> Iterable[Any] | None:
 _SIZES = "it gives images of different sizes in a batch; see hr.RandomScale and Buckets"
 
 _VOCABULARY = Vocabulary(
-    modules=("torchvision", "timm", "torch"),
+    modules=("torchvision", "timm", "torch", "open_clip"),
     steps={**STEPS, "RandomErasing": _erasing, "MixUp": _mixing, "CutMix": _mixing, "RandomChoice": _choice},
     makers={
         "ColorJitter": _color_jitter,

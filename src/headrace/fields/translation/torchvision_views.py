@@ -255,7 +255,7 @@ STEPS: dict[str, Handler] = {
     "ConvertImageDtype": _to_dtype,
     "ConvertDtype": _to_dtype,
     **dict.fromkeys(["PILToTensor", "MaybePILToTensor", "ToImage", "ToImageTensor", "ToNumpy"], _to_uint8_tensor),
-    **dict.fromkeys(["ToPureTensor", "Identity", "RGB", "ClampBoundingBoxes"], _nothing),
+    **dict.fromkeys(["ToPureTensor", "Identity", "RGB", "MaybeConvertMode", "ClampBoundingBoxes"], _nothing),
     "Normalize": _normalize,
     "Grayscale": _grayscale,
     "SanitizeBoundingBoxes": _boxes,

@@ -140,7 +140,7 @@ READ = "a class of the script's own, whose draws are read from calls of it"
 _LEAST_CALLS, _MOST_CALLS = 64, 512
 _CHANGED = 64
 """Calls that changed the image after which sampling stops."""
-_LIBRARIES = ("torchvision", "torch", "timm", "albumentations")
+_LIBRARIES = ("torchvision", "torch", "timm", "open_clip", "albumentations")
 _SHARES = ("p", "prob", "probability")
 _SIDE = 48
 _MOST_RADIUS = 8.0
