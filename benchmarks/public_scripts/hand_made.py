@@ -189,9 +189,7 @@ def barlowtwins(data: Path, code: Path) -> Made:
         "second": _crop(224, (0.08, 1.0), *colours, _blur(0.1), hr.RandomSolarize(128, p=0.2), **given),
         "label": hr.Label(),
     }
-    return Made(
-        hr.open(data / "train"), fields, lambda batch: [[batch["first"], batch["second"]], batch["label"]]
-    )
+    return Made(hr.open(data / "train"), fields, lambda batch: [[batch["first"], batch["second"]], batch["label"]])
 
 
 def dino(data: Path, code: Path) -> Made:
@@ -217,9 +215,7 @@ def swav(data: Path, code: Path) -> Made:
         "large": _crop(224, (0.14, 1.0), *colours, _blur(0.5), copies=2, **given),
         "small": _crop(96, (0.05, 0.14), *colours, _blur(0.5, 9), copies=4, **given),
     }
-    return Made(
-        hr.open(data / "train"), fields, lambda batch: [*batch["large"].unbind(1), *batch["small"].unbind(1)]
-    )
+    return Made(hr.open(data / "train"), fields, lambda batch: [*batch["large"].unbind(1), *batch["small"].unbind(1)])
 
 
 # Pictures and other pictures.
@@ -398,7 +394,8 @@ def clip_simple(data: Path, code: Path) -> Made:
     columns = {"image": [str(folder / "Images" / row["image"]) for row in kept], "caption": said}
     fields = {"image": hr.Image(**FLOAT, normalize=hr.IMAGENET, filter="linear"), "caption": hr.Raw()}
     fields |= {name: hr.Array(dtype="int64") for name in names}
-    return Made(hr.open(columns | {name: encoded[name] for name in names}), fields, dict, {"view": hr.Resize((224, 224))})
+    data = hr.open(columns | {name: encoded[name] for name in names})
+    return Made(data, fields, dict, {"view": hr.Resize((224, 224))})
 
 
 def dlrm(data: Path, code: Path) -> Made:

@@ -4,7 +4,8 @@
     python look_recipe.py LOOK "" NAME DATA CODE
 
 MODULE is a file of the doctor's `--draft` to compare; an empty text stands for the module of the recipe that is made
-here, and one that NAME follows for the Loader that `hand_made.py` has for it. Printed is JSON: seconds of the explanation, a row for each leaf, and how each leaf of the Loader compares.
+here, and one that NAME follows for the Loader that `hand_made.py` has for it. Printed is JSON: seconds of the
+explanation, a row for each leaf, and how each leaf of the Loader compares.
 """
 
 import importlib.util

@@ -339,12 +339,12 @@ def test_cuda_is_followed_from_its_first_use(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: bool(initialised))
     before = torch.cuda._lazy_init
     with probed(tmp_path) as probe:
-        assert probe.training.marks is None
+        assert probe.training.state.marks is None
         torch.cuda._lazy_init()
-        assert probe.training.marks is not None
+        assert probe.training.state.marks is not None
         assert torch.cuda._lazy_init is before
         assert "to" in vars(torch.Tensor)
-        probe.training.marks = None  # there is no device to ask
+        probe.training.state.marks = None  # there is no device to ask
         monkeypatch.undo()
     assert "to" not in vars(torch.Tensor)
 

@@ -64,7 +64,7 @@ def test_a_hook_that_fails_switches_itself_off_and_says_so(
         loop.train(loader(8))
         training = probe.training
         owners = {"ask": training, "begin_pass": training, "close": training.closed}
-        owner = owners.get(broken, training.steps)
+        owner = owners.get(broken, training.state.steps)
         monkeypatch.setattr(owner, broken, fail)
         loop.train(loader(24))
     assert "LookupError: broken" in notes(tmp_path)["hook-off"]

@@ -147,7 +147,7 @@ def test_batches_out_of_order_keep_their_own_index(tmp_path: Path) -> None:
 
 
 def test_observation_of_the_order_has_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.doctor.probe.training.training.OBSERVED_STEPS", 5)
+    monkeypatch.setattr("headrace.doctor.probe.training.state.OBSERVED_STEPS", 5)
     with probed(tmp_path, orders=True):
         Loop().train(loader(4 * 40))
     assert [row[1] for row in records(tmp_path, "step")] == list(range(40))
@@ -158,7 +158,7 @@ def test_observation_of_the_order_has_no_end(tmp_path: Path, monkeypatch: pytest
 def test_observation_ends_after_a_bounded_number_of_steps(
     workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.doctor.probe.training.training.OBSERVED_STEPS", 5)
+    monkeypatch.setattr("headrace.doctor.probe.training.state.OBSERVED_STEPS", 5)
     with probed(tmp_path):
         Loop().train(loader(4 * 40, num_workers=workers))
     (settled,) = [fact[2] for fact in records(tmp_path, "facts") if "warmup_steps" in fact[2]]

@@ -35,7 +35,7 @@ def attach(probe: Probe) -> None:
     probe.imports.attach()
     probe.batches.collections.watch()
     if probe.settings.digests or probe.settings.orders:
-        probe.digests = ReceivedDigests(probe.training, probe.evidence, probe.fault)
+        probe.digests = ReceivedDigests(probe.training.state, probe.evidence, probe.fault)
         for module, install in probe.digests.hooks(probe.patches):
             probe.when_imported(module, install)
     if probe.settings.scratch:

@@ -49,7 +49,7 @@ def _begin_cuda(
     patches: Patches, training: TrainingObserver, write_facts: Callable[[], None], torch: ModuleType
 ) -> None:
     device = CudaDevice(torch)
-    training.marks = DeviceMarks(device)
+    training.state.marks = DeviceMarks(device)
     install_copies(patches, training, torch)
     watch_captures(patches, training, device, torch.cuda.CUDAGraph)
     write_facts()  # a process that is killed has told its device

@@ -100,7 +100,7 @@ def install_optimizers(patches: Patches, training: TrainingObserver, last: LastR
         if is_compiling():
             return
         try:
-            if thread.is_here() and training.steps.is_within(OPTIMIZER):
+            if thread.is_here() and training.state.steps.is_within(OPTIMIZER):
                 training.optimizer_ends(optimizer)
         except Exception as error:
             training.fail("optimizer", error)
@@ -138,10 +138,10 @@ def install_scaler(patches: Patches, training: TrainingObserver, grad_scaler: Mo
         return
 
     def step(original: Function, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        seen = training.steps_seen
+        seen = training.state.steps_seen
         start = now()
         result = original(scaler, optimizer, *args, **kwargs)
-        if training.steps_seen == seen and training.thread.is_here():
+        if training.state.steps_seen == seen and training.thread.is_here():
             try:
                 training.skipped(optimizer, start)
             except Exception as error:
@@ -168,7 +168,7 @@ def install_collectives(patches: Patches, training: TrainingObserver, torch: Mod
         def collective(*args: Any, **kwargs: Any) -> Any:
             if is_compiling():
                 return original(*args, **kwargs)
-            is_inner = not training.thread.is_here() or training.steps.is_within(COLLECTIVE)
+            is_inner = not training.thread.is_here() or training.state.steps.is_within(COLLECTIVE)
             if is_inner or kwargs.get("async_op") or not training.enter(COLLECTIVE):
                 return original(*args, **kwargs)
             start = now()
@@ -226,9 +226,9 @@ def install_end(training: TrainingObserver, torch: ModuleType) -> None:
     before = compiled_graphs()
 
     def say() -> None:
-        if training.counter.passes and not training.steps_seen and training.backwards_seen:
+        if training.counter.passes and not training.state.steps_seen and training.backwards_seen:
             training.say("engine", _UNSEEN_STEPS)
-        elif training.counter.passes and not training.steps_seen:
+        elif training.counter.passes and not training.state.steps_seen:
             training.say("no-optimizer", "No optimizer took a step: each batch counts as a step.")
         graphs = compiled_graphs() - before
         if graphs:

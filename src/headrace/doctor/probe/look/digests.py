@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..evidence_file import EvidenceFile
     from ..opened_files import OpenedFiles
     from ..settings import SessionClock
-    from ..training.training import TrainingObserver
+    from ..training.state import TrainingState
 
 MOST_DIGEST_BYTES = 256 << 20
 """Digested bytes over all batches: at 1 GB/s, a quarter of a second of the warm-up."""
@@ -69,7 +69,7 @@ class ReceivedDigests:
     checkpoint. The hooks are installed below all others, so their cost counts as time waiting for a batch.
     """
 
-    def __init__(self, training: TrainingObserver, evidence: EvidenceFile, fault: Fault) -> None:
+    def __init__(self, training: TrainingState, evidence: EvidenceFile, fault: Fault) -> None:
         self._training, self._evidence, self._clock = training, evidence, training.clock
         self._left, self._free = training.settings.digests, MOST_DIGEST_BYTES
         self._has_order = training.settings.orders

@@ -5,7 +5,7 @@ Hooks report to `training`. Dependencies run one way from there:
 - `closed_steps`, `device_marks`: steps that have ended, on their way to the evidence, and their marks on the device.
 - `windows`: which steps are observed and which are replayed, as a state machine.
 - `replay`, `loader_sources`: work of the loop and the workers in each window.
-- `state`: parts of what is known: the thread, its ranks, its passes over loaders and the batches received.
+- `state`: the one state of all: the thread, its ranks, its passes over loaders and the batches received.
 - `loop_work`: work of the loop between a batch and the model.
 - `steps`: all of this, divided into optimizer steps.
 - `step_limit`: length of the warm-up, and the sufficient number of steps.

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Callable
 
 from ..evidence_file import LONGEST_HELD_NS, MOST_HELD, Record
 from ..settings import CoreUse, core_use
+from .state import TrainingState
 
 if TYPE_CHECKING:
     from ..batch_production import BatchRecorder
     from ..settings import SessionClock
     from .device_marks import DeviceMarks
     from .steps import FetchedBatch, OptimizerStep
-    from .training import TrainingObserver
 
 now = time.monotonic_ns
 READY_EVERY = 5
@@ -23,8 +24,15 @@ READY_EVERY = 5
 class ClosedSteps:
     """Closing of a training thread's steps, when the next one begins: work that is due, and their records."""
 
-    def __init__(self, training: TrainingObserver, batches: BatchRecorder) -> None:
-        self._training, self._batches = training, batches
+    def __init__(
+        self,
+        state: TrainingState,
+        closed: Callable[[OptimizerStep], None],
+        batches: BatchRecorder,
+        at_close: Sequence[Callable[[], None]],
+    ) -> None:
+        """`closed` receives each closed step. `at_close` functions are called after a step is written."""
+        self._state, self._closed, self._batches, self._at_close = state, closed, batches, at_close
         self.is_stamped = False
         """True if the time at which the open step's own gradients are done should be recorded."""
         self._used: CoreUse | None = None
@@ -36,62 +44,62 @@ class ClosedSteps:
 
     def close(self, step: OptimizerStep) -> None:
         """Close a step and do the work that is due."""
-        training = self._training
+        state = self._state
         end = step.end or step.start
-        if not training.settings.observe:  # every step is closed equally long after its end
+        if not state.settings.observe:  # every step is closed equally long after its end
             used, self._used = self._used, core_use(end - step.start)
             step.use = None if used is None else self._used.us_since(used)
         self._unwritten.append(step)
-        if training.marks is not None:
-            training.marks.close(step.number)
-        if training.limit.settle(step.number, training.steps.gets):
+        if state.marks is not None:
+            state.marks.close(step.number)
+        if state.limit.settle(step.number, state.steps.gets):
             self._agree_on_warmup()
-            training.evidence.write(("facts", training.clock.now_us(), {"warmup_steps": training.limit.warmup}))
+            state.evidence.write(("facts", state.clock.now_us(), {"warmup_steps": state.limit.warmup}))
         if len(self._unwritten) >= MOST_HELD or end - self._written_at >= LONGEST_HELD_NS:
             self.write()
-        training.windows.closed(step)
+        self._closed(step)
         if step.updates > 1:
-            training.say("optimizers", f"An iteration with {step.updates} optimizer steps counts as one step.")
-        for call in training.at_close:
+            state.say("optimizers", f"An iteration with {step.updates} optimizer steps counts as one step.")
+        for call in self._at_close:
             call()
-        self.is_stamped = training.steps.number % READY_EVERY == 0 and training.group.world_size() > 1
+        self.is_stamped = state.steps.number % READY_EVERY == 0 and state.group.world_size() > 1
 
     def _agree_on_warmup(self) -> None:
         """Adopt the longest warm-up of all ranks, since all must end after the same step."""
-        training = self._training
+        state = self._state
         begun = now()
         try:
-            if not training.settings.observe:
-                agreed = training.group.ranks().agree("warm-up", training.limit.warmup, max)
-                training.limit.warmup = training.limit.warmup if agreed is None else agreed
+            if not state.settings.observe:
+                agreed = state.group.ranks().agree("warm-up", state.limit.warmup, max)
+                state.limit.warmup = state.limit.warmup if agreed is None else agreed
         except Exception as error:  # a store that does not support it
-            training.fault("agreement of ranks", error)
+            state.fault("agreement of ranks", error)
         finally:
-            training.costs.measured_ns -= now() - begun  # waiting for other ranks is part of the measured time
+            state.costs.measured_ns -= now() - begun  # waiting for other ranks is part of the measured time
 
     def write(self, is_over: bool = False) -> None:
         """Write the closed steps with their share of the hooks' cost, and the batches that nothing will take over.
 
         All batches are written if `is_over`.
         """
-        training, clock = self._training, self._training.clock
-        others = [batch_record(clock, "fetch", batch) for batch in training.elsewhere.left(is_over)]
-        if training.marks is not None:
-            others += device_records(training.marks)
-        others += training.work.records(now(), clock.now_us(), is_over)
-        training.costs.measured_ns += training.work.cost_ns()
+        state, clock = self._state, self._state.clock
+        others = [batch_record(clock, "fetch", batch) for batch in state.elsewhere.left(is_over)]
+        if state.marks is not None:
+            others += device_records(state.marks)
+        others += state.work.records(now(), clock.now_us(), is_over)
+        state.costs.measured_ns += state.work.cost_ns()
         others += self._batches.collections.records(clock.now_us())
         before, self._production_ns = self._production_ns, self._batches.cost.total_ns
-        cost_ns = training.costs.take() + self._production_ns - before
+        cost_ns = state.costs.take() + self._production_ns - before
         share = round(cost_ns / 100) // max(len(self._unwritten), 1)
         steps, self._unwritten = self._unwritten, []
         self._written_at = now()
         records = [record for step in steps for record in step_records(clock, step, share)]
         if records or others:
-            training.evidence.write(*records, *others)
+            state.evidence.write(*records, *others)
 
     def write_batches(self, step: OptimizerStep) -> None:
-        self._training.evidence.write(*batch_records(self._training.clock, step))
+        self._state.evidence.write(*batch_records(self._state.clock, step))
         step.gets.clear()
 
 

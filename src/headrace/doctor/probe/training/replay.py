@@ -15,8 +15,7 @@ from .steps import FetchedBatch
 
 if TYPE_CHECKING:
     from .loader_sources import FeedingLoader
-    from .state import ObservedPass
-    from .training import TrainingObserver
+    from .state import ObservedPass, TrainingState
 
 now = time.monotonic_ns
 UNTOLD_PAUSE_S = 0.5
@@ -35,8 +34,8 @@ def is_grad_enabled() -> bool:
 class LoopReplay:
     """Replacement of `next()` and `iter()` of the loaders that fed the loop, in replay windows."""
 
-    def __init__(self, training: TrainingObserver) -> None:
-        self._training = training
+    def __init__(self, state: TrainingState) -> None:
+        self._state = state
         self.is_on = False
         self.loaders: dict[int, FeedingLoader] = {}
         """Loaders by number; their iterators are held."""
@@ -74,7 +73,7 @@ class LoopReplay:
 
         The loop's pass ends where it would have ended.
         """
-        self._passes = self._training.counter.passes
+        self._passes = self._state.counter.passes
         self._left = {number: one.source.left() for number, one in self.loaders.items()}
         self._ended_at = None
         self.is_on = True
@@ -91,14 +90,14 @@ class LoopReplay:
 
         Passes are begun in the training thread. Does nothing if another thread might begin a pass, too.
         """
-        if self._training.elsewhere.threads:
+        if self._state.elsewhere.threads:
             return
         self.is_on = False
         for loader in self.held():
             if loader.source.left() < steps * loader.per_step + loader.source.outstanding:
                 loader.source = loader.source.renewed() or loader.source
         # With persistent workers, the loop's own iterator is now in a new pass.
-        self._passes = self._training.counter.passes
+        self._passes = self._state.counter.passes
         self.is_on = True
 
     def room(self) -> float:
@@ -110,13 +109,13 @@ class LoopReplay:
 
         The text is half a sentence, or empty if nothing prevents the replay.
         """
-        training = self._training
-        if "capture" in training.said:
+        state = self._state
+        if "capture" in state.said:
             return "steps run as CUDA graphs, which read batches from where they were when they were captured"
-        if training.elsewhere.threads and not training.elsewhere.is_handed_over:
+        if state.elsewhere.threads and not state.elsewhere.is_handed_over:
             return "batches are fetched in another thread, and it is not seen how the one that trains gets them"
         ranks = os.environ.get("WORLD_SIZE", "")
-        if ranks.isdigit() and int(ranks) > 1 and training.group.world_size() == 1:
+        if ranks.isdigit() and int(ranks) > 1 and state.group.world_size() == 1:
             return "there are several ranks, which torch.distributed does not join"
         for loader in self.loaders.values():
             if loader.cached is not None and loader.cached.why_not:
@@ -161,7 +160,7 @@ class LoopReplay:
         loader per epoch. Return None for another thread, an evaluation, or a loader that is not replayed. `take(pass_,
         otherwise)` delivers a copy to the loop.
         """
-        if not self._training.thread.is_here() or not is_grad_enabled():
+        if not self._state.thread.is_here() or not is_grad_enabled():
             return None
         if number is None:
             over = (one for one, left in self._left.items() if left < 1)
@@ -226,7 +225,7 @@ def replayed(training: Any, pass_: ObservedPass, otherwise: Callable[[], Any]) -
         if batch is not OVER:
             gap = training.replay.gap_before(copy.start)
             if gap is not None:
-                training.steps.leave_out(*gap)
+                training.state.steps.leave_out(*gap)
             training.record_batch(copy, is_grad_enabled())
     except Exception as error:
         training.thread.is_fetching = False

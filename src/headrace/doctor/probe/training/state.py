@@ -1,4 +1,4 @@
-"""Parts of what is known of a training: its thread, its ranks, its passes, and the batches received."""
+"""State of the observation of the training thread: its thread, its ranks, its passes, and the batches received."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from collections import Counter, deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from threading import get_ident
+from threading import get_ident, main_thread
 from typing import Any, Callable
 
-from ..settings import ProbeSettings
-from ..stages import NOBODY
-from .steps import FetchedBatch
+from ..evidence_file import EvidenceFile
+from ..patches import Fault
+from ..settings import ProbeSettings, SessionClock
+from ..stages import NOBODY, TrainingCost
+from .device_marks import DeviceMarks
+from .loop_work import LoopWork
+from .step_limit import StepLimit
+from .steps import FetchedBatch, StepTimeline
 
 ATTRIBUTE = "_headrace_pass"
 """Attribute of a DataLoader iterator: its `ObservedPass`."""
@@ -25,6 +30,52 @@ MOST_ELSEWHERE = 1024
 """Maximum number of stored batches of other threads."""
 MOST_EXPECTED = 128
 """Maximum number of stored batches that the training thread may still take over."""
+OBSERVED_STEPS = 1000
+"""Steps that `--observe` measures after the warm-up. Where all batches are noted, observation has no end."""
+
+
+class TrainingState:
+    def __init__(
+        self,
+        settings: ProbeSettings,
+        evidence: EvidenceFile,
+        clock: SessionClock,
+        note: Callable[[str, str], None],
+        fault: Fault,
+    ) -> None:
+        self.settings, self.evidence, self.clock, self.fault = settings, evidence, clock, fault
+        self._note = note
+        self.thread = TrainingThread(main_thread().ident or get_ident())
+        self.counter = PassCounter()
+        self.costs, self.elsewhere, self.group = TrainingCost(), HandedOverBatches(), RankGroup()
+        self.work = LoopWork(evidence.name, lambda error: fault("lines of the loop", error))
+        observed = None if settings.orders else OBSERVED_STEPS
+        self.limit = StepLimit(settings.warmup, observed if settings.observe else settings.steps, settings.enough)
+        self.marks: DeviceMarks | None = None
+        self.said: set[str] = set()
+        """Codes of the notes written so far."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Start at the first step, for another thread or the child of a fork."""
+        self.steps = StepTimeline()
+        self.elsewhere.clear()
+        self.steps_seen = 0
+
+    def say(self, code: str, text: str) -> None:
+        """Write a note for the report, once per code."""
+        if code not in self.said:
+            self.said.add(code)
+            self._note(code, text)
+
+    def forked(self) -> None:
+        """Reset in the child of a fork, which has trained nothing yet, and cannot use CUDA."""
+        self.marks = None
+        self.costs.conversions = self.costs.measured_ns = 0
+        self.work.forked()
+        self.said.clear()
+        self.thread.begin(get_ident())
+        self.counter.reset()
 
 
 class TrainingThread:

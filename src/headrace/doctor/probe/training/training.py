@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from threading import get_ident, main_thread
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
 from ..evidence_file import EvidenceFile, LastRecords
-from ..stages import NOBODY, TrainingCost, nothing
+from ..stages import NOBODY, nothing
 from .closed_steps import ClosedSteps
-from .loop_work import LoopWork
 from .replay import LoopReplay
-from .state import HandedOverBatches, LookedLoader, PassCounter, QueueReader, RankGroup, TrainingThread
-from .step_limit import StepLimit, StepsMeasured
-from .steps import BACKWARD, BEGUN, ENDED, UNSOURCED, WORK, FetchedBatch, PassEvent, StepTimeline
+from .state import LookedLoader, QueueReader, TrainingState
+from .step_limit import StepsMeasured
+from .steps import BACKWARD, BEGUN, ENDED, UNSOURCED, WORK, FetchedBatch, PassEvent
 from .windows import Windows
 
 if TYPE_CHECKING:
     from ..batch_production import BatchRecorder
     from ..patches import Fault
     from ..settings import ProbeSettings, SessionClock
-    from .device_marks import DeviceMarks
     from .loader_sources import HeldIterator
     from .state import ObservedPass
 
 now = time.monotonic_ns
-OBSERVED_STEPS = 1000
-"""Steps that `--observe` measures after the warm-up. Where all batches are noted, observation has no end."""
 MARKED_COPIES = 4
 """Copies to the device after each batch that get device marks."""
 FLUSH_GETS = 64
@@ -58,39 +54,31 @@ class TrainingObserver:
         fault: Fault,
         batches: BatchRecorder,
     ) -> None:
+        self.state = state = TrainingState(settings, evidence, clock, note, fault)
         self.settings, self.evidence, self.clock, self.fault = settings, evidence, clock, fault
-        self._note, self._last, self._batches = note, last, batches
-        self.thread = TrainingThread(main_thread().ident or get_ident())
-        self.counter = PassCounter()
-        self.costs, self.elsewhere, self.group = TrainingCost(), HandedOverBatches(), RankGroup()
-        self.work = LoopWork(evidence.name, lambda error: fault("lines of the loop", error))
-        observed = None if settings.orders else OBSERVED_STEPS
-        self.limit = StepLimit(settings.warmup, observed if settings.observe else settings.steps, settings.enough)
-        self.marks: DeviceMarks | None = None
-        self.said: set[str] = set()
-        """Codes of the notes written so far."""
+        self._last, self._batches = last, batches
+        self.thread, self.counter, self.costs, self.elsewhere = (
+            state.thread,
+            state.counter,
+            state.costs,
+            state.elsewhere,
+        )
+        self.group, self.work, self.limit, self.say = state.group, state.work, state.limit, state.say
         self.readers: dict[int, QueueReader] = {}
         """Readers of the threads that currently read for an iterator."""
         self.looked = LookedLoader(settings, note)
-        self.replay = LoopReplay(self)
-        self.windows = Windows(self)
+        self.replay = LoopReplay(state)
+        self.windows = Windows(state, self.replay)
         self.at_close: list[Callable[[], None]] = []
         """Functions called after a step is written, for periodic work."""
         self.at_finish: list[Callable[[], None]] = [self.windows.close]
         self._begin()
 
     def _begin(self) -> None:
-        """Start at the first step, for another thread or the child of a fork."""
-        self.steps = StepTimeline()
-        self.elsewhere.clear()
-        self.steps_seen = self._copies = self.backwards_seen = 0
-        self.closed = ClosedSteps(self, self._batches)
-
-    def say(self, code: str, text: str) -> None:
-        """Write a note for the report, once per code."""
-        if code not in self.said:
-            self.said.add(code)
-            self._note(code, text)
+        self.state.begin()
+        self._copies = 0
+        self.backwards_seen = 0
+        self.closed = ClosedSteps(self.state, self.windows.closed, self._batches, self.at_close)
 
     # Passes and batches.
 
@@ -107,7 +95,7 @@ class TrainingObserver:
     def pass_begun(self, number: int, start: int, with_grad: bool) -> None:
         self.pass_failed()
         if get_ident() == self.thread.observed:
-            self.steps.note(PassEvent(BEGUN, number, start, now(), with_grad))
+            self.state.steps.note(PassEvent(BEGUN, number, start, now(), with_grad))
 
     def pass_failed(self) -> None:
         """Cancel the pass: `iter(loader)` raised."""
@@ -118,7 +106,7 @@ class TrainingObserver:
     def batch_requested(self, loader: int | None = None) -> int:
         """Return the time at which the training thread requests a batch of a loader, if its number is known."""
         begun = now()
-        self.work.end(begun, self.steps)
+        self.work.end(begun, self.state.steps)
         self._close_what_ended(loader)
         self._mark("w")
         self.thread.is_fetching = True
@@ -172,7 +160,7 @@ class TrainingObserver:
     def pass_ended(self, number: int, start: int, with_grad: bool) -> None:
         """Record that the `next()` called at `start` found the end of the pass."""
         end = now()
-        self.steps.note(PassEvent(ENDED, number, start, end, with_grad))
+        self.state.steps.note(PassEvent(ENDED, number, start, end, with_grad))
         self.evidence.write(("last", number, self.clock.us(start), (end - start) // 1000))
 
     def record_other_thread(self, batch: FetchedBatch, thread: str) -> None:
@@ -186,9 +174,9 @@ class TrainingObserver:
 
     def record_batch(self, batch: FetchedBatch, with_grad: bool) -> None:
         """Record a batch of the training thread, which begins work on it."""
-        self.steps.record_batch(batch, with_grad)
-        step = self.steps.step
-        if not self.steps_seen and step is not None:
+        self.state.steps.record_batch(batch, with_grad)
+        step = self.state.steps.step
+        if not self.state.steps_seen and step is not None:
             is_due = with_grad and batch.end - step.gets[0].start >= FLUSH_AFTER_NS
             if is_due or len(step.gets) >= FLUSH_GETS:
                 self.closed.write_batches(step)
@@ -206,9 +194,9 @@ class TrainingObserver:
     def model_called(self) -> None:
         """End the work on a batch in the training thread: the forward pass begins."""
         end = now()
-        self.work.end(end, self.steps)
-        if self.marks is not None:
-            self.marks.mark("m")
+        self.work.end(end, self.state.steps)
+        if self.state.marks is not None:
+            self.state.marks.mark("m")
         self.costs.since(end)
 
     def enter(self, kind: str, mark: str = "") -> bool:
@@ -219,7 +207,7 @@ class TrainingObserver:
             start = now()
             if kind is BACKWARD:
                 self.work.drop()
-            self.steps.enter(kind, start)
+            self.state.steps.enter(kind, start)
             self._mark(mark)
             self.backwards_seen += kind is BACKWARD
             self.costs.since(start)
@@ -233,7 +221,7 @@ class TrainingObserver:
             return
         try:
             end = now()
-            self.steps.leave(end)
+            self.state.steps.leave(end)
             self._mark(mark)
             self.costs.since(end)
         except Exception as error:
@@ -241,8 +229,8 @@ class TrainingObserver:
 
     def _mark(self, mark: str) -> None:
         """Mark the start or the end of a span on the device's stream."""
-        if self.marks is not None and mark:
-            self.marks.mark(mark)
+        if self.state.marks is not None and mark:
+            self.state.marks.mark(mark)
 
     def may_mark_copy(self) -> bool:
         """Return True if device marks may show this copy. A batch of many tensors must not need a mark for each."""
@@ -251,13 +239,13 @@ class TrainingObserver:
 
     def collective(self, name: str, start: int, size: int | None) -> None:
         """Record a synchronous collective that has ended in the training thread."""
-        self.steps.collective(start, now(), (self.evidence.name(name), size))
+        self.state.steps.collective(start, now(), (self.evidence.name(name), size))
 
     def gradients_ready(self) -> None:
         """Record in the step that this rank's own gradients are done, before it waits for other ranks."""
         try:
-            if self.steps.step is not None:
-                self.steps.step.ready = now()
+            if self.state.steps.step is not None:
+                self.state.steps.step.ready = now()
             self._mark("g")
         except Exception as error:
             self.fail("gradients", error)
@@ -268,20 +256,20 @@ class TrainingObserver:
             return False
         begun = now()
         self.work.drop()
-        closed = self.steps.optimizer_begins(id(optimizer), begun)
+        closed = self.state.steps.optimizer_begins(id(optimizer), begun)
         if closed is not None:
             self.closed.close(closed)
         if self.limit.is_over:
             raise StepsMeasured
-        if self.marks is not None:
-            self.marks.device.follow()
+        if self.state.marks is not None:
+            self.state.marks.device.follow()
         self._mark("o")
         self.costs.since(begun)
         return True
 
     def optimizer_ends(self, optimizer: Any) -> None:
         end = now()
-        self.steps.optimizer_ends(id(optimizer), end)
+        self.state.steps.optimizer_ends(id(optimizer), end)
         self.costs.since(end)
         self._step_ended()
 
@@ -289,7 +277,7 @@ class TrainingObserver:
         """End a step in which GradScaler found infinite gradients and called no optimizer."""
         if get_ident() != self.thread.observed:
             return
-        self.steps.skipped(id(optimizer), start, now())
+        self.state.steps.skipped(id(optimizer), start, now())
         self.say("scaler", "GradScaler skipped steps because gradients were infinite. Each is counted as a step.")
         self._step_ended()
 
@@ -308,9 +296,9 @@ class TrainingObserver:
             return not self.thread.is_fetching
         if self.thread.observed == NOBODY:
             return False
-        if self.steps.is_within(BACKWARD):
-            self.steps.stepped_inside(id(optimizer))
-        elif not self.steps_seen:
+        if self.state.steps.is_within(BACKWARD):
+            self.state.steps.stepped_inside(id(optimizer))
+        elif not self.state.steps_seen:
             self.thread.begin(thread)
             self.counter.opening = None
             self._begin()
@@ -320,13 +308,13 @@ class TrainingObserver:
         return False
 
     def _step_ended(self) -> None:
-        self.steps_seen += 1
-        if self.marks is not None:
-            self.marks.mark("p")
+        self.state.steps_seen += 1
+        if self.state.marks is not None:
+            self.state.marks.mark("p")
         if not self.counter.passes and not self.elsewhere.threads:
             self.work.begin(UNSOURCED, now(), self.thread.observed)
-        ended = self.steps.number + 1
-        if not self.windows.is_due(ended) or not self.steps.is_whole():
+        ended = self.state.steps.number + 1
+        if not self.windows.is_due(ended) or not self.state.steps.is_whole():
             return
         self.windows.go_on()
         if self.limit.is_reached(ended):
@@ -343,19 +331,19 @@ class TrainingObserver:
         if not self.thread.is_on:
             return
         try:
-            closed = self.steps.finish()
+            closed = self.state.steps.finish()
             if closed is not None:
                 self.closed.close(closed)
             self.closed.write(is_over=True)
-            if self.steps.step is not None:
-                self.closed.write_batches(self.steps.step)
+            if self.state.steps.step is not None:
+                self.closed.write_batches(self.state.steps.step)
             for call in self.at_finish:
                 call()
         except Exception as error:
             self.fail("finish", error)
 
     def _close_what_ended(self, loader: int | None = None) -> None:
-        closed = self.steps.fetching(loader)
+        closed = self.state.steps.fetching(loader)
         if closed is not None:
             self.closed.close(closed)
         if self.limit.is_over:
@@ -379,13 +367,8 @@ class TrainingObserver:
         self.fault(f"training: {where}", error)
 
     def forked(self) -> None:
-        """Reset in the child of a fork, which has trained nothing yet, and cannot use CUDA."""
+        """Reset in the child of a fork, which has trained nothing yet."""
         self.readers.clear()
         self.windows.forked()
-        self.marks = None
-        self.costs.conversions = self.costs.measured_ns = 0
-        self.work.forked()
-        self.said.clear()
-        self.thread.begin(get_ident())
-        self.counter.reset()
+        self.state.forked()
         self._begin()

@@ -20,9 +20,9 @@ from .state import DEADLINE_S
 from .step_limit import SETTLING_STEPS, replayed_steps
 
 if TYPE_CHECKING:
-    from .state import ObservedPass
+    from .replay import LoopReplay
+    from .state import ObservedPass, TrainingState
     from .steps import FetchedBatch, OptimizerStep
-    from .training import TrainingObserver
 
 now = time.monotonic_ns
 OBSERVE, REPLAY, LOAD, DRAIN, OVER = "observe", "replay", "load", "drain", "over"
@@ -36,9 +36,9 @@ class Windows:
     Either all ranks replay or none does, and all make the same number of steps.
     """
 
-    def __init__(self, training: TrainingObserver) -> None:
-        self._training, self._replay = training, training.replay
-        settings = training.settings
+    def __init__(self, state: TrainingState, replay: LoopReplay) -> None:
+        self._state, self._replay = state, replay
+        settings = state.settings
         self._steps = 0 if settings.observe else settings.replay
         """Steps of the replay window, and of the loaded one; 0 if a run has no windows."""
         self._drain_s = settings.drain_s
@@ -69,8 +69,8 @@ class Windows:
     def keep(self, source: Callable[[], HeldIterator], pass_: ObservedPass, batch: Any, received: FetchedBatch) -> None:
         """Store a batch received with autograd on, before the training thread has it."""
         self._observed.add(pass_, source)
-        is_measured = self._is_measured(self._training.steps.number)
-        self._observed.offer(batch, received, self._training.steps.gets, is_measured=is_measured)
+        is_measured = self._is_measured(self._state.steps.number)
+        self._observed.offer(batch, received, self._state.steps.gets, is_measured=is_measured)
 
     def closed(self, step: OptimizerStep) -> None:
         """Count a closed step. The last step of a window is closed after the next window has begun."""
@@ -80,20 +80,20 @@ class Windows:
         if self._name == OBSERVE:
             is_measured = self._is_measured(step.number)
             self._observed.closed(step, is_measured)
-            if is_measured and self._training.group.world_size() == 1:  # ranks end after the same step
-                self._training.limit.observed(step)
+            if is_measured and self._state.group.world_size() == 1:  # ranks end after the same step
+                self._state.limit.observed(step)
         elif self._name == LOAD and all(load.is_alive() for load in self._loads):
             self._loaded = step.number + 1
 
     def _is_measured(self, number: int) -> bool:
-        warmup = self._training.limit.warmup
+        warmup = self._state.limit.warmup
         return warmup is not None and number >= warmup
 
     # Transitions.
 
     def is_due(self, ended: int) -> bool:
         """Return True if a window ends with the step that has just ended, the number `ended`."""
-        return self._training.limit.is_reached(ended) or ended == self._end
+        return self._state.limit.is_reached(ended) or ended == self._end
 
     def go_on(self) -> None:
         """End a window after its last step.
@@ -106,7 +106,7 @@ class Windows:
         try:
             self._change()
         except Exception as error:
-            self._training.fault("windows", error)
+            self._state.fault("windows", error)
             self.close()
 
     def _change(self) -> None:
@@ -120,45 +120,45 @@ class Windows:
 
     def _begin(self, name: str) -> None:
         self._name, self._end = name, None
-        self._first = self._loaded = self._training.steps.number + 1
+        self._first = self._loaded = self._state.steps.number + 1
         self._since = self._ended()
         self.is_keeping = False
         # However the process ends, the last of these records names the window.
-        self._training.evidence.write(("facts", self._training.clock.now_us(), {"window": name}))
+        self._state.evidence.write(("facts", self._state.clock.now_us(), {"window": name}))
 
     def _end_observation(self) -> None:
-        open_step = self._training.steps.step
-        self._first = self._training.limit.warmup or 0
+        open_step = self._state.steps.step
+        self._first = self._state.limit.warmup or 0
         self._since = self._observed.since or (0 if open_step is None else open_step.start)
         steps = self._steps_so_far()
         self._step_s = (self._ended() - self._since) / 1e9 / steps
         self._write_window(self._ended(), settling=0)
         self.is_keeping = False
-        known_within = self._training.limit.known_within
+        known_within = self._state.limit.known_within
         if known_within is not None:
             said = f"Observation ended after {steps} steps, in {self._step_s * steps:.0f} s"
-            self._training.say("long-enough", f"{said}: their mean is known to within {known_within:.0%}.")
-        if self._training.limit.is_enough:
-            self._training.say("enough", f"Such short waits are sure after {steps} steps.")
+            self._state.say("long-enough", f"{said}: their mean is known to within {known_within:.0%}.")
+        if self._state.limit.is_enough:
+            self._state.say("enough", f"Such short waits are sure after {steps} steps.")
 
     def _begin_replay(self) -> bool:
-        if self._training.limit.is_enough or not self._may_replay():
+        if self._state.limit.is_enough or not self._may_replay():
             return False
         self._begin(REPLAY)
         steps = SETTLING_STEPS + self._steps
         self._end = self._first + steps
-        self._training.limit.end_after(self._end + steps if self._has_load else self._end)
+        self._state.limit.end_after(self._end + steps if self._has_load else self._end)
         self._replay.begin()
         return True
 
     def _may_replay(self) -> bool:
         """Return True if all ranks replay. They agree on the answer and on the number of steps."""
-        ranks = self._training.group.ranks()
+        ranks = self._state.group.ranks()
         self._replay.hold(self._observed.hold(), self._observed.most_gets)
         loaders = self._replay.loaders.values()
         works_ahead = any(loader.pass_.makers for loader in loaders)
         room = self._replay.room() / (2 if works_ahead else 1) - SETTLING_STEPS
-        self._steps = replayed_steps(self._steps, self._training.settings.steps, self._step_s, room)
+        self._steps = replayed_steps(self._steps, self._state.settings.steps, self._step_s, room)
         vote = {
             "steps": self._steps,
             "why_not": self._replay.obstacle(),
@@ -172,7 +172,7 @@ class Windows:
             why_not, self._has_load = agreed["why_not"], agreed["works_ahead"]
             self._steps = agreed["steps"]
         if why_not:
-            self._training.say("no-replay", f"The run was only observed: {why_not}.")
+            self._state.say("no-replay", f"The run was only observed: {why_not}.")
         return not why_not
 
     def _begin_load(self) -> bool:
@@ -199,8 +199,8 @@ class Windows:
         loaders = [loader for loader in self._replay.held() if loader.source not in busy]
         batches = drain(loaders, self._steps, self._drain_s)
         if batches:
-            clock = self._training.clock
-            self._training.evidence.write(*(batch_record(clock, "drained", batch) for batch in batches))
+            clock = self._state.clock
+            self._state.evidence.write(*(batch_record(clock, "drained", batch) for batch in batches))
             self._write_window(batches[-1].end, settling=0)
         self._change()
         return True
@@ -232,12 +232,12 @@ class Windows:
         self._loads = []
 
     def _ended(self) -> int:
-        step = self._training.steps.step
+        step = self._state.steps.step
         return now() if step is None or step.end is None else step.end
 
     def _steps_so_far(self) -> int:
         """Return the number of steps that have ended, including the open step if it has."""
-        steps = self._training.steps
+        steps = self._state.steps
         is_ended = steps.step is not None and steps.step.end is not None
         return steps.number + is_ended - self._first
 
@@ -252,9 +252,9 @@ class Windows:
         if self._name == LOAD and self._loaded < self._first + steps - 1:  # the last step is not closed yet
             steps = self._loaded - self._first
         if steps > settling or self._name == DRAIN:
-            us = self._training.clock.us
+            us = self._state.clock.us
             record = ("window", self._name, self._first, steps, settling, us(self._since), us(end))
-            self._training.evidence.write(record)
+            self._state.evidence.write(record)
 
 
 def _merged(votes: list[dict[str, Any]]) -> dict[str, Any]:
