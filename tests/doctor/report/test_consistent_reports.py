@@ -87,11 +87,6 @@ def made_at_random(seed: int) -> Session:
         process.collections = list(collections(rng, trainer.steps.end[-1]))
         threads = int(rng.choice([1, 1, 4]))
         process.facts.setdefault("facts", {}).update(torch_threads=threads)
-        if process.role == "trainer":
-            us = int(step_us * rng.uniform(0, 0.1))
-            times = rng.choice([0, trainer.steps.end[-1]], 2)
-            row = ("Tensor.item()", "/a/t.py:3:f", int(rng.integers(0, 2)), 2, us)
-            process.facts["calls"] = [{"time": int(time), "steps": 1, "calls": [row]} for time in times]
     return session
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from headrace.doctor.causes.case import MEDIUM, WORTH, Case, share_of
 from headrace.doctor.causes.cause import LEADS, Cause, Proposal, RemedyKind, of_steps
 from headrace.doctor.causes.remedy import ONE_LINE
+from headrace.doctor.causes.stage_names import category
 from headrace.doctor.measure import Finding, TrainerView, tensors_of
 from headrace.doctor.quantities import percent
 from headrace.doctor.session.model import Session
@@ -21,7 +22,7 @@ PICTURE_DIMS = 3
 def unused_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     """Find columns that are decoded for each sample, though no array of a batch has pixels."""
     columns, _ = _columns(view)
-    decoded = [part for part in view.causes.parts if part.name.startswith("decode:")]
+    decoded = [part for part in view.causes.parts if category(part.name) == "decode"]
     weight = sum(part.share for part in decoded) * (view.wait_share or 0.0)
     if columns and weight >= WORTH:
         yield Finding(
