@@ -142,8 +142,9 @@ def test_a_listing_pins_each_image(remote: StoreServer) -> None:
     opened = hr.open("s3://bucket/train/", store_options=remote.options)
     before = len(remote.requests)
     list(batches(opened))
-    assert {seen.method for seen in remote.requests[before:]} == {"GET"}  # sizes are known
-    assert len(remote.requests) - before == COUNT
+    seen = remote.requests[before:]
+    assert {one.method for one in seen} == {"GET"}  # sizes are known
+    assert len({(one.key, one.start, one.end) for one in seen}) == COUNT  # a slow one is sent twice
     remote.objects[NAMES[4]] = PHOTOS[5]
     with pytest.raises(ChangedError, match=r"s3://bucket/train/dog/04 x\.jpg, bytes 0 to \d+"):
         batches(opened)
