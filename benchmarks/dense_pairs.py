@@ -81,8 +81,10 @@ def loader(folder, batch_size, threads, flip, shuffle):
     return hr.Loader(
         data,
         {
-            "rgb": hr.Image(dtype="float32", normalize=half, filter="nearest"),
-            "depth": hr.Depth(scale=1 / 1000, near=1e-5, far=65.0, normalize=hr.Quantiles(LOW, HIGH)),
+            "rgb": hr.Image(dtype="float32", normalize=half, filter="nearest-exact"),
+            "depth": hr.Depth(
+                scale=1 / 1000, near=1e-5, far=65.0, normalize=hr.Quantiles(LOW, HIGH), filter="nearest-exact"
+            ),
         },
         view=hr.Resize(SIZE, flip=flip),
         batch_size=batch_size,

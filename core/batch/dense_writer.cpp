@@ -136,7 +136,7 @@ void DenseWriter::write(const FieldItem& item, const Image& image, const View& v
 void DenseWriter::put(const MaskOptions& options, const FieldItem& item, const Image& image, const View& view) {
     const PixelType type = samples_of_mask(image);
     mask_.start(options, item.out(), Placement::of(view), type);
-    pick(image, type, 1, view, mask_);
+    pick(item.field.nearest, image, type, 1, view, mask_);
 }
 
 void DenseWriter::put(const DepthOptions& options, const FieldItem& item, const Image& image, const View& view) {
@@ -145,7 +145,7 @@ void DenseWriter::put(const DepthOptions& options, const FieldItem& item, const 
     depth_.start(format, item.out(), item.valid(), Placement::of(view), type);
     if (lands_nowhere(view)) return;
     const bool counts = format.quantiles && type == PixelType::u16;
-    pick(image, type, 1, view, depth_, counts);
+    pick(item.field.nearest, image, type, 1, view, depth_, counts);
     DepthMap map;
     const std::int64_t since = now_ns();
     if (format.quantiles) {
@@ -165,11 +165,11 @@ void DenseWriter::put(const NormalsOptions&, const FieldItem& item, const Image&
     if (is_vectors(image)) {
         const float across = view.hflip ? -1.0F : 1.0F, down = view.vflip ? -1.0F : 1.0F;
         vectors_.start(format.dtype, item.out(), Placement::of(view), across, down);
-        return pick(image, PixelType::f32, 3, view, vectors_);
+        return pick(item.field.nearest, image, PixelType::f32, 3, view, vectors_);
     }
     if (view.hflip) format.divide[0] = -format.divide[0];
     if (view.vflip) format.divide[1] = -format.divide[1];
-    pictures_.write({.filter = Filter::nearest}, format, item.out(), image, view, {});
+    pictures_.write({.filter = item.field.nearest}, format, item.out(), image, view, {});
 }
 
 void DenseWriter::put(const WideOptions& options, const FieldItem& item, const Image& image, const View& view) {
@@ -190,12 +190,13 @@ void DenseWriter::put(const WideOptions& options, const FieldItem& item, const I
     clock_.spent_on_rows(since, timed.spent_ns(), image.bytes, static_cast<std::int64_t>(format.bytes()));
 }
 
-void DenseWriter::pick(const Image& image, PixelType type, int values, const View& view, PixelRows& out, bool counts) {
+void DenseWriter::pick(Filter nearest, const Image& image, PixelType type, int values, const View& view, PixelRows& out,
+                       bool counts) {
     if (lands_nowhere(view)) return;
     const Window window = scaled_window(view, image, 8);
-    const Reach reach = counts ? Reach{0, 0, image.width, image.height} : reach_of(window, Filter::nearest);
+    const Reach reach = counts ? Reach{0, 0, image.width, image.height} : reach_of(window, nearest);
     const int first = reader_.begin(image, 8, reach).first;
-    nearest_.start(window, values * size_of(type), reach.top, first, out);
+    nearest_.start(window, nearest, values * size_of(type), reach.top, first, out);
     if (counts) depth_counter_.start(image.width, nearest_);
     const std::int64_t since = now_ns();
     TimedSink timed(counts ? static_cast<RowSink&>(depth_counter_) : nearest_);

@@ -29,7 +29,8 @@ private:
     void put(const WideOptions&, const FieldItem&, const Image&, const View&);
     // Sends the view's nearest pixels, of `values` values of `type`. All rows of the image pass the depth counter first
     // if it counts.
-    void pick(const Image& image, PixelType type, int values, const View& view, PixelRows& out, bool counts = false);
+    void pick(Filter nearest, const Image& image, PixelType type, int values, const View& view, PixelRows& out,
+              bool counts = false);
 
     PictureWriter& pictures_;  // for normals of bytes
     ImageReader& reader_;

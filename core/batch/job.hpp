@@ -82,10 +82,11 @@ struct ImageField {
     Ranges ranges;
     std::vector<Memory> memory;  // empty, or one per sample; an item without data is read from its range
     Content content;
-    Format format;                // the size for all contents; the rest not for masks and depth
-    std::uint8_t* out = nullptr;  // samples times sample_bytes()
-    bool orient = false;          // turn by EXIF
-    bool composite = false;       // over a background: a transparent image is declined
+    Format format;                     // the size for all contents; the rest not for masks and depth
+    std::uint8_t* out = nullptr;       // samples times sample_bytes()
+    Filter nearest = Filter::nearest;  // of masks, depth and normals
+    bool orient = false;               // turn by EXIF
+    bool composite = false;            // over a background: a transparent image is declined
     CacheUse cache;
     std::uint64_t name_hash = 0;  // key of the field's own draws
     // View of pictures that do not follow the job's; each copy draws separately.

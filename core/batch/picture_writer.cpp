@@ -110,8 +110,8 @@ void PictureWriter::send(Filter filter, bool to_grey, const Image& image, const 
 
 RowSink& PictureWriter::start_sampler(Filter filter, const Window& window, int first_row, int first_column, int columns,
                                       PixelRows& out) {
-    if (filter == Filter::nearest) {
-        nearest_.start(window, 4, first_row, first_column, out);
+    if (is_nearest(filter)) {
+        nearest_.start(window, filter, 4, first_row, first_column, out);
         return nearest_;
     }
     resampler_.start(window, filter, first_row, first_column, columns, out);

@@ -162,6 +162,10 @@ void bind_image(nb::module_& m) {
                     throw nb::value_error("expected dct_margin of 0, or at least 1");
                 if (shrink_to < 0) throw nb::value_error("expected shrink_to of at least 0");
                 if (!wide) field.format = parse_format(channels, dtype, planar, subtract, divide, fill);
+                const Filter of_pixels = parse_filter(filter);
+                if ((mask || depth || normals) && !is_nearest(of_pixels))
+                    throw nb::value_error("expected masks, depth and normals with a nearest filter");
+                field.nearest = of_pixels;
                 field.orient = orient;
                 field.composite = background.has_value();
                 if (mask) {
@@ -169,13 +173,13 @@ void bind_image(nb::module_& m) {
                 } else if (depth) {
                     field.content = DepthOptions{parse_depth(*depth)};
                 } else if (normals) {
-                    options.take_normals(*normals, parse_filter(filter));
+                    options.take_normals(*normals);
                 } else if (wide) {
-                    WideOptions of_wide{{}, parse_filter(filter)};
+                    WideOptions of_wide{{}, of_pixels};
                     field.format = parse_wide(*wide, dtype, planar, of_wide.format);
                     field.content = std::move(of_wide);
                 } else {
-                    field.content = PictureOptions{parse_filter(filter), dct_margin, shrink_to};
+                    field.content = PictureOptions{of_pixels, dct_margin, shrink_to};
                 }
                 options.take_augment(augment);
                 field.name_hash = name_hash;

@@ -86,8 +86,8 @@ inline Format parse_wide(const WideNumbers& numbers, const std::string& dtype, b
 }
 
 inline Filter parse_filter(const std::string& name) {
-    return parse_name<Filter>(name, {"triangle", "nearest", "bicubic", "linear", "lanczos"},
-                              "expected filter triangle, nearest, bicubic, linear or lanczos");
+    return parse_name<Filter>(name, {"triangle", "nearest", "bicubic", "linear", "lanczos", "nearest-exact"},
+                              "expected filter triangle, nearest, bicubic, linear, lanczos or nearest-exact");
 }
 
 // Bytes per value, ignore, and the table of MaskFormat.
@@ -114,10 +114,9 @@ struct PyImageOptions {
         table = values;
     }
 
-    void take_normals(bool y_up, Filter filter) {
-        if (field.format.dtype == DType::uint8 || field.format.planar || field.format.channels != 3 ||
-            filter != Filter::nearest) {
-            throw nanobind::value_error("expected normals as three interleaved floats, cut by the nearest filter");
+    void take_normals(bool y_up) {
+        if (field.format.dtype == DType::uint8 || field.format.planar || field.format.channels != 3) {
+            throw nanobind::value_error("expected normals as three interleaved floats");
         }
         field.format.fill_zero = true;
         field.content = NormalsOptions{y_up};

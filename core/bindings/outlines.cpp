@@ -83,7 +83,7 @@ void bind_outlines(nb::module_& m) {
         "nearest_pixels",
         [](double from, double to, int low, int high, int outputs) {
             Taps taps;
-            taps.nearest(from, to, low, high, outputs, false);
+            taps.nearest(Filter::nearest, from, to, low, high, outputs, false);
             return to_numpy(std::move(taps.start));
         },
         "begin"_a, "end"_a, "low"_a, "high"_a, "count"_a);

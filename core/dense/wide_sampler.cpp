@@ -48,9 +48,9 @@ void spread(const std::uint8_t* row, int pixels, const WideSampler::Source& sour
 
 void WideSampler::set(Axis& axis, Filter filter, double from, double to, int low, int high, int outputs,
                       bool reversed) {
-    if (filter == Filter::nearest) {
+    if (is_nearest(filter)) {
         Taps taps;
-        taps.nearest(from, to, low, high, outputs, reversed);
+        taps.nearest(filter, from, to, low, high, outputs, reversed);
         axis.start = taps.start;
         axis.count = taps.count;
         axis.stride = 1;

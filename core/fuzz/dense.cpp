@@ -89,7 +89,7 @@ DepthMap map_of(const Source& source, const DepthFormat& f) {
 
 int picked(double from, double to, int low, int high, int outputs, int i) {
     Taps taps;
-    taps.nearest(from, to, low, high, outputs, false);
+    taps.nearest(Filter::nearest, from, to, low, high, outputs, false);
     return taps.start[i];
 }
 

@@ -21,7 +21,8 @@ void pick_pixels(const std::uint8_t* row, const std::vector<std::int32_t>& colum
 
 }  // namespace
 
-void NearestSampler::start(const Window& window, int pixel_bytes, int first_row, int first_column, PixelRows& out) {
+void NearestSampler::start(const Window& window, Filter filter, int pixel_bytes, int first_row, int first_column,
+                           PixelRows& out) {
     out_ = &out;
     pixel_bytes_ = pixel_bytes;
     height_ = window.height;
@@ -29,8 +30,8 @@ void NearestSampler::start(const Window& window, int pixel_bytes, int first_row,
     first_column_ = first_column;
     next_output_ = 0;
     line_.resize(static_cast<std::size_t>(pixel_bytes) * (window.width + kRowSlack));
-    across_.nearest(window.x0, window.x1, window.left, window.right, window.width, window.mirror);
-    down_.nearest(window.y0, window.y1, window.top, window.bottom, window.height, false);
+    across_.nearest(filter, window.x0, window.x1, window.left, window.right, window.width, window.mirror);
+    down_.nearest(filter, window.y0, window.y1, window.top, window.bottom, window.height, false);
 }
 
 void NearestSampler::take(const std::uint8_t* rows, std::size_t stride, int count) {

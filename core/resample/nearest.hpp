@@ -1,5 +1,5 @@
 // Streams rows of a source window into an output, in which each pixel is the source's pixel under its centre,
-// as in Pillow's NEAREST. Values are copied, never blended, so pixels may be anything: colours, classes, distances.
+// as in Pillow's NEAREST or torch's "nearest-exact". Values are copied, never blended, so pixels may be anything: colours, classes, distances.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace headrace {
 class NearestSampler final : public RowSink {
 public:
     // The next rows are source rows `first_row`, first_row + 1, … of pixels of `pixel_bytes` (1, 2, 4 or 12), from
-    // column `first_column` on. They must cover reach_of(window, Filter::nearest).
-    void start(const Window&, int pixel_bytes, int first_row, int first_column, PixelRows& out);
+    // column `first_column` on. They must cover reach_of(window, filter).
+    void start(const Window&, Filter filter, int pixel_bytes, int first_row, int first_column, PixelRows& out);
     void take(const std::uint8_t* rows, std::size_t stride_bytes, int count) override;
 
 private:

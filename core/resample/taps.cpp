@@ -20,6 +20,7 @@ int rounded(double value) { return static_cast<int>(value < 0 ? value - 0.5 : va
 double radius_of(Filter filter) {
     switch (filter) {
         case Filter::nearest:
+        case Filter::nearest_exact:
             return 0;
         case Filter::triangle:
         case Filter::linear:
@@ -39,6 +40,7 @@ double stretch_of(Filter filter, double from, double to, int outputs) {
 // Centres of outputs in a resize of the pixels from `first` on: `centre` is the next one, relative to `first`.
 struct Steps {
     double first, step, centre;
+    int before = 0;  // outputs of the resized image before the window, if it was cropped after its resize
 };
 
 // Pillow adds up centres from the start of the resized image on. For a fifth of all pairs of sizes some centres are
@@ -51,9 +53,9 @@ Steps steps_of(double from, double to, int low, int high, int outputs) {
         return std::abs(count - std::round(count)) < 1e-6 && count > -1 && count < 1 << 16;
     };
     if (!is_whole(before) || !is_whole(all)) return {std::floor(from), step, from - std::floor(from) + step * 0.5};
-    Steps steps{static_cast<double>(low), (high - low) / std::round(all), 0};
+    Steps steps{static_cast<double>(low), (high - low) / std::round(all), 0, static_cast<int>(std::round(before))};
     steps.centre = steps.step * 0.5;
-    for (int i = static_cast<int>(std::round(before)); i > 0; --i) steps.centre += steps.step;
+    for (int i = steps.before; i > 0; --i) steps.centre += steps.step;
     return steps;
 }
 
@@ -156,7 +158,7 @@ void Taps::blend(const Blend& axis, int slots, int one, bool reversed) {
     }
 }
 
-void Taps::nearest(double from, double to, int low, int high, int outputs_, bool reversed) {
+void Taps::nearest(Filter filter, double from, double to, int low, int high, int outputs_, bool reversed) {
     outputs = outputs_;
     stride = 1;
     start.assign(outputs, 0);
@@ -164,8 +166,11 @@ void Taps::nearest(double from, double to, int low, int high, int outputs_, bool
     weight.clear();
     if (outputs == 0) return;
     Steps steps = steps_of(from, to, low, high, outputs);
+    const bool is_exact = filter == Filter::nearest_exact && steps.first == low;
+    const float step = static_cast<float>(steps.step);  // torch computes positions with 24 bits
     for (int i = 0; i < outputs; ++i, steps.centre += steps.step) {
-        start[reversed ? outputs - 1 - i : i] = clamp_to(steps.first + std::floor(steps.centre), low, high - 1);
+        const double centre = is_exact ? (static_cast<float>(steps.before + i) + 0.5F) * step : steps.centre;
+        start[reversed ? outputs - 1 - i : i] = clamp_to(steps.first + std::floor(centre), low, high - 1);
     }
 }
 

@@ -8,10 +8,12 @@
 
 namespace headrace {
 
-enum class Filter : std::uint8_t { triangle, nearest, bicubic, linear, lanczos };
+enum class Filter : std::uint8_t { triangle, nearest, bicubic, linear, lanczos, nearest_exact };
+
+constexpr bool is_nearest(Filter filter) { return filter == Filter::nearest || filter == Filter::nearest_exact; }
 
 // True if every source pixel under an output counts, so that a smaller decode of the image can replace it.
-constexpr bool is_antialiased(Filter filter) { return filter != Filter::nearest && filter != Filter::linear; }
+constexpr bool is_antialiased(Filter filter) { return !is_nearest(filter) && filter != Filter::linear; }
 // True if the kernel has negative lobes, so that results may overshoot.
 constexpr bool has_lobes(Filter filter) { return filter == Filter::bicubic || filter == Filter::lanczos; }
 // Source pixels that a window may need beyond its edge on one side.
@@ -51,8 +53,9 @@ struct Taps {
     // The stride is a multiple of `slots`; `reversed` mirrors the outputs (a flip is free).
     void blend(const Blend&, int slots, int one, bool reversed);
 
-    // The same for nearest: the pixel under the centre of each output, as Pillow picks it.
-    void nearest(double from, double to, int low, int high, int outputs, bool reversed);
+    // The same for nearest: the pixel under the centre of each output, as Pillow picks it, or for `nearest_exact` as
+    // torch does: they differ where a centre lies between two pixels.
+    void nearest(Filter filter, double from, double to, int low, int high, int outputs, bool reversed);
 
 private:
     std::vector<double> exact_;

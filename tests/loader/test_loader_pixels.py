@@ -126,6 +126,34 @@ def test_nearest_equals_pillow(folder):
             np.testing.assert_array_equal(got, expected, err_msg=f"sample {number}")
 
 
+@pytest.mark.parametrize("size", [(48, 64, 30, 40), (75, 50, 30, 20), (64, 48, 13, 40), (50, 40, 105, 64)])
+def test_nearest_exact_equals_torch(size):
+    """Also at the scale 1.6, where every fifth centre falls between two pixels."""
+    torch = pytest.importorskip("torch")
+    height, width, *out = size
+    values = np.random.default_rng(5).integers(1, 60000, (height, width)).astype(np.uint16)
+    files = {
+        "depth": encode(Image.fromarray(values), "PNG"),
+        "grey": encode(Image.fromarray(values.view("u1")[:, ::2]), "PNG"),
+    }
+    kept = {"filter": "nearest-exact"}
+    fields = {
+        "depth": hr.Depth(valid=False, **kept),
+        "mask": hr.Mask(source="grey", **kept),
+        "image": image(source="grey", mode="L", **kept),
+    }
+    dataset = hr.open({name: [data] for name, data in files.items()})
+    batch = next(iter(load(dataset, fields, view=hr.Resize(tuple(out)), batch_size=1)))
+
+    def resized(of):
+        given = torch.from_numpy(of.astype(np.float32))[None, None]
+        return torch.nn.functional.interpolate(given, tuple(out), mode="nearest-exact").numpy()
+
+    np.testing.assert_array_equal(batch["depth"], resized(values))
+    for name in ("mask", "image"):
+        np.testing.assert_array_equal(batch[name].reshape(1, 1, *out), resized(values.view("u1")[:, ::2]))
+
+
 def test_grey_mode_equals_pillow(folder):
     view = hr.RandomResizedCrop(32)
     loader = load(folder, {"image": image(mode="L")}, view=view)

@@ -11,6 +11,7 @@ from headrace.fields.image import Floats, check_bool, check_choice, is_number
 from headrace.foreign_arguments import KnownArguments
 
 MaskDType: TypeAlias = Literal["uint8", "int16", "int32", "int64"]
+Nearest: TypeAlias = Literal["nearest", "nearest-exact"]
 
 MASK_DTYPES: tuple[MaskDType, ...] = get_args(MaskDType)
 
@@ -24,7 +25,7 @@ _MOST = {"uint8": 255, "int16": (1 << 15) - 1, "int32": (1 << 31) - 1, "int64": 
 
 @dataclass(frozen=True)
 class Mask(KnownArguments, of="field"):
-    """Segmentation mask: one class per pixel, a PNG's palette index or grey value. Resampled as by Pillow's NEAREST.
+    """Segmentation mask: one class per pixel, a PNG's palette index or grey value. Never blended: see `filter`.
 
     In the batch: [N, H, W] of `dtype`, as `torch.nn.functional.cross_entropy` takes it (int64, or uint8 and `.long()`
     on the device). Padding is `ignore`. The file's own value for "no class" is unchanged unless `remap` maps it:
@@ -34,6 +35,9 @@ class Mask(KnownArguments, of="field"):
     values of 0, 1, 2, … A mask with a value past the end of the sequence is a bad sample. So is a mask with several
     channels, and a JPEG, since JPEG blends values. Grey of 1, 2 or 4 bits is scaled to 0…255, like Pillow's mode "L".
     An EXIF orientation of the mask's own file is applied.
+
+    `filter` decides where an output pixel's centre lies between two pixels, as at the scale 1.6: "nearest" as Pillow's
+    NEAREST, "nearest-exact" as torch's interpolation of that name.
     """
 
     exif: ClassVar[bool] = True
@@ -42,9 +46,11 @@ class Mask(KnownArguments, of="field"):
     ignore: int = 255
     remap: Mapping[int, int] | Sequence[int] | None = None
     dtype: MaskDType = "uint8"
+    filter: Nearest = "nearest"
 
     def __post_init__(self) -> None:
         check_choice(self, "dtype", MASK_DTYPES)
+        check_choice(self, "filter", get_args(Nearest))
         self._check_value("ignore", self.ignore)
         if self.remap is None:
             return
@@ -100,7 +106,7 @@ class Quantiles(KnownArguments):
 
 @dataclass(frozen=True)
 class Depth(KnownArguments, of="field"):
-    """Depth map: one distance per pixel. Resampled as by Pillow's NEAREST.
+    """Depth map: one distance per pixel. Never blended: `filter` is that of `Mask`.
 
     In the batch: [N, 1, H, W] of `dtype`, the file's value times `scale` (millimetres to metres: 1 / 1000), normalized
     if `normalize` is set. Unless `valid` is False, the batch also has bool [N, 1, H, W] under the field's name +
@@ -122,6 +128,7 @@ class Depth(KnownArguments, of="field"):
     normalize: Quantiles | None = None
     valid: bool = True
     dtype: Floats = "float32"
+    filter: Nearest = "nearest"
 
     def __post_init__(self) -> None:
         if not is_number(self.scale) or self.scale <= 0:
@@ -137,6 +144,7 @@ class Depth(KnownArguments, of="field"):
             raise UsageError(f"Depth: expected normalize to be None or Quantiles(low, high), got {self.normalize!r}")
         check_bool("Depth", "valid", self.valid)
         check_choice(self, "dtype", get_args(Floats))
+        check_choice(self, "filter", get_args(Nearest))
         self._expect_held("invalid", self.invalid)
         for bound in () if self.normalize is None else self.normalize.range:
             self._expect_held("normalize.range", bound)

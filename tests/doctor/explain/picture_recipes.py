@@ -20,24 +20,25 @@ _PILLOW = {
     "hamming": Image.Resampling.HAMMING,
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
-    "nearest-exact": Image.Resampling.NEAREST,
+    "nearest-pillow": Image.Resampling.NEAREST,
 }
 _OPENCV = {
     "linear": cv2.INTER_LINEAR,
     "cubic": cv2.INTER_CUBIC,
     "area": cv2.INTER_AREA,
-    "nearest": cv2.INTER_NEAREST,
+    "nearest-opencv": cv2.INTER_NEAREST,
 }
 _TORCH: dict[str, dict[str, Any]] = {
     "linear": {"mode": "bilinear"},
     "corners": {"mode": "bilinear", "align_corners": True},
     "cubic": {"mode": "bicubic"},
-    "nearest-float": {"mode": "nearest"},
+    "nearest-torch": {"mode": "nearest"},
+    "nearest-exact": {"mode": "nearest-exact"},
     "triangle": {"mode": "bilinear", "antialias": True},
     "bicubic": {"mode": "bicubic", "antialias": True},
 }
-_ALIKE_WHERE_IT_GROWS = ({"linear", "triangle", "area"}, {"nearest-exact", "box", "area"})
-_NEAREST = {"nearest", "nearest-float", "nearest-exact"}
+_ALIKE_WHERE_IT_GROWS = ({"linear", "triangle", "area"}, {"nearest-pillow", "nearest-exact", "box", "area"})
+_NEAREST = {"nearest-pillow", "nearest-exact", "nearest-opencv", "nearest-torch"}
 _SCALES = {"none": ((0.0,) * 3, (1 / 255,) * 3), "unit": ((0.0,) * 3, (1.0,) * 3), "half": ((0.5,) * 3, (0.5,) * 3)}
 _SCALES["imagenet"] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 

@@ -129,7 +129,7 @@ def test_a_segmentation_trainers_samples(folder: Path, tmp_path: Path) -> None:
     assert isinstance(picture, PictureExplanation)
     assert (picture.filter, picture.scale) == ("triangle", pytest.approx([1 / 255] * 3, rel=1e-3))
     assert isinstance(classes, MaskExplanation)
-    assert classes.filter == "nearest-exact"
+    assert classes.filter == "nearest-pillow"
     assert classes.table == {value: value for value in range(4)}
     assert [one.is_flipped for one in picture.placements] == [one.is_flipped for one in classes.placements]
     assert len({one.is_flipped for one in picture.placements}) == 2

@@ -36,7 +36,7 @@ from headrace.doctor.explain.samples import LeafExplanation
 from headrace.doctor.session.after_run import AdoptedPart, LookedImage
 
 _PILLOWS = {each: each for each in ("bicubic", "lanczos", "box", "hamming")}
-_PILLOWS |= {"nearest-exact": "nearest", "nearest": "nearest", "cubic": "bicubic", "area": "box"}
+_PILLOWS |= {"nearest-pillow": "nearest", "nearest-exact": "nearest", "cubic": "bicubic", "area": "box"}
 """Filters by Pillow's names, except bilinear."""
 
 

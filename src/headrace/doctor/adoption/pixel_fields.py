@@ -19,12 +19,15 @@ from headrace.doctor.session.after_run import AdoptedPart
 _EXACT = {
     None: None,
     "triangle": None,
-    "nearest-exact": "nearest",
+    "nearest-pillow": "nearest",
+    "nearest-exact": "nearest-exact",
     "bicubic": "bicubic",
     "lanczos": "lanczos",
     "linear": "linear",
 }
 """Filters of the Loader: the value of `Image(filter=)`."""
+_PICKED = ("nearest-pillow", "nearest-exact")
+"""Nearest filters of the Loader."""
 _BYTE = 255.0
 _HALF_LEVEL = 0.5 / _BYTE
 _TOLD = 1e-4
@@ -166,15 +169,14 @@ def _normalize(mean: Sequence[float], std: Sequence[float]) -> str:
 
 
 def _as_depth(made: LeafField, by: PictureExplanation) -> None:
-    if by.filter not in (None, "nearest-exact") or not np.allclose(by.shift, 0, atol=1e-3 * by.scale[0]):
+    if by.filter not in (None, *_PICKED) or not np.allclose(by.shift, 0, atol=1e-3 * by.scale[0]):
         raise UnexplainedError(f"its values are resampled by {by.filter!r}, and shifted by {by.shift[0]:.4g}")
-    made.arguments = [repr(float(f"{by.scale[0]:.6g}")), *made.arguments, "valid=False"]
+    made.arguments = [repr(float(f"{by.scale[0]:.6g}")), *made.arguments, "valid=False", *_picked(made)]
     made.code += _OF_LAYOUT[by.layout]
 
 
 def _as_plane(made: LeafField, by: PlaneExplanation) -> None:
-    if by.filter not in (None, "nearest-exact"):
-        _note_filter(made, "nearest-exact")
+    picked = _picked(made)
     normal = by.normalisation
     if normal is not None:
         if normal.is_of_window:
@@ -190,7 +192,7 @@ def _as_plane(made: LeafField, by: PlaneExplanation) -> None:
     ]
     if bounds:
         made.note(", ".join(bounds), "check", "the bounds lie between values that were seen")
-    made.arguments = [repr(scale), *made.arguments, *bounds, *([] if by.is_validity else ["valid=False"])]
+    made.arguments = [repr(scale), *made.arguments, *bounds, *([] if by.is_validity else ["valid=False"]), *picked]
     made.code = (f"batch[{made.name + '_valid'!r}]" if by.is_validity else made.code) + _OF_LAYOUT[by.layout]
 
 
@@ -205,15 +207,22 @@ def _as_mask(made: LeafField, leaf: LeafExplanation, by: MaskExplanation) -> Non
     if leaf.decoding == "RGB":
         raise UnexplainedError("its classes are colours, which the Loader does not look up")
     made.kind = "Mask"
-    if by.filter not in (None, "nearest-exact"):
-        _note_filter(made, "nearest-exact")
+    picked = _picked(made)
     changed = {old: int(new) for old, new in by.table.items() if old != new}
     dtype = leaf.seen[0].leaf.dtype
     made.arguments.append(f"dtype={'uint8' if dtype == np.uint8 else 'int64'!r}")
     made.arguments += [f"remap={changed!r}"] if changed else []
+    made.arguments += picked
     made.arguments += [] if by.fill in (None, 255) else [f"ignore={int(by.fill)}"]
     made.code += {"HW": "", "CHW": "[:, None]", "HWC": "[..., None]"}[by.layout]
     made.code += {"f": ".float()" if dtype == np.float32 else ".double()", "b": ".bool()"}.get(dtype.kind, "")
+
+
+def _picked(made: LeafField) -> list[str]:
+    """Return the argument for a nearest filter, or add a remark about one that the Loader lacks."""
+    if made.filter is not None and made.filter not in _PICKED:
+        _note_filter(made, "Pillow's nearest")
+    return ['filter="nearest-exact"'] if made.filter == "nearest-exact" else []
 
 
 def _note_filter(made: LeafField, ours: str) -> None:

@@ -11,7 +11,7 @@ from headrace.doctor.explain.pictures import layouts, shown_part, sided
 from headrace.doctor.explain.placements import Array, LeafPlacement, Sighting, cut, every_placement
 from headrace.doctor.explain.resampling import taps
 
-NEAREST = ("nearest-exact", "nearest", "nearest-float")
+NEAREST = ("nearest-pillow", "nearest-exact", "nearest-opencv", "nearest-torch")
 _MOST_VALUES = 1024
 _PIXELS_A_VALUE = 16
 """Minimum pixels of a leaf per distinct value: a table for nearly every pixel could make any leaf."""
@@ -109,8 +109,8 @@ def _whole_part(placement: LeafPlacement, shape: tuple[int, ...]) -> tuple[Array
 
 def _upright_values(source: Array, placement: LeafPlacement, name: str, rows: Array, columns: Array) -> Array:
     pixels, (top, left) = cut(source, placement.window), placement.at
-    down = taps(name, pixels.shape[0], placement.size[0], rows + top).pixel[:, 0]
-    across = taps(name, pixels.shape[1], placement.size[1], columns + left).pixel[:, 0]
+    down = taps(name, pixels.shape[0], placement.size[0], rows + top, backward=placement.backward[0]).pixel[:, 0]
+    across = taps(name, pixels.shape[1], placement.size[1], columns + left, backward=placement.backward[1]).pixel[:, 0]
     shown: Array = pixels[np.ix_(down, across)]
     return shown
 

@@ -205,7 +205,13 @@ def _candidates(
     for name in (each for each in names if each != _UNSCALED) if placement.is_resampled else (_UNSCALED,):
         made = _made(pixels, placement, name, rows, columns, dtype)
         for one, leaf in turned.items():
-            fit = _fitted(leaf[np.ix_(rows, columns)], made)
+            shown = leaf[np.ix_(rows, columns)]
+            fit = _fitted(shown, made)
+            if name.startswith("nearest") and any(one.turn) and (fit is None or fit.levels > 0):
+                first = replace(one, is_turned_first=True)
+                again = _fitted(shown, _made(pixels, first, name, rows, columns, dtype))
+                if again is not None and (fit is None or again.levels < fit.levels):
+                    one, fit = first, again
             if fit is not None and fit.levels < _MAY_FIT * MOST_LEVELS:
                 yield from (_Candidate(of, one, fit) for of in ((name,) if placement.is_resampled else names))
 
@@ -226,7 +232,7 @@ def _made(
     if name == _UNSCALED:
         shown: Floats = pixels[np.ix_(rows + top, columns + left)].astype(np.float64)
         return shown
-    made = resample(pixels, placement.size, name, rows + top, columns + left)
+    made = resample(pixels, placement.size, name, rows + top, columns + left, placement.backward)
     return made.clip(0, 255) if dtype == np.uint8 else made
 
 

@@ -41,6 +41,13 @@ class LeafPlacement:
     """True if flipped horizontally."""
     is_upside_down: bool = False
     is_transposed: bool = False
+    is_turned_first: bool = False
+    """True if it was flipped before it was resampled, which shows where nearest filters round a tie."""
+
+    @property
+    def backward(self) -> tuple[bool, bool]:
+        """Rows and columns that were resampled in the order of their flip."""
+        return self.is_turned_first and self.is_upside_down, self.is_turned_first and self.is_flipped
 
     @property
     def is_resampled(self) -> bool:
@@ -119,7 +126,10 @@ def every_placement(leaf: Array, each: Sighting) -> Iterator[LeafPlacement]:
     for find, groups in SEARCHES:
         for turn in (one for turns in groups for one in turns):
             for _, placement in find(unturned(leaf, turn), each):
-                yield replace(placement, **turn._asdict())
+                turned = replace(placement, **turn._asdict())
+                yield turned
+                if placement.is_resampled and any(turn):
+                    yield replace(turned, is_turned_first=True)
 
 
 def unturned(leaf: Array, turn: Turn) -> Array:

@@ -55,9 +55,10 @@ class Filter(NamedTuple):
 FILTERS = {
     one.name: one
     for one in (
+        Filter("nearest-pillow", None, 0.5, False),
         Filter("nearest-exact", None, 0.5, False),
-        Filter("nearest", None, 0.5, False),
-        Filter("nearest-float", None, 0.5, False),
+        Filter("nearest-opencv", None, 0.5, False),
+        Filter("nearest-torch", None, 0.5, False),
         Filter("triangle", _triangle, 1.0, True),
         Filter("box", _box, 0.5, True),
         Filter("hamming", _hamming, 1.0, True),
@@ -73,9 +74,9 @@ FILTERS = {
 """Filters by name. Of identical filters, only the first has a name.
 
 "triangle" is the antialiased bilinear filter of Pillow and torchvision, "linear" the filter of OpenCV and
-`torch.nn.functional.interpolate`, "corners" the latter with `align_corners=True`. "nearest" is OpenCV's,
-"nearest-float" torch's, which computes positions with 24 bits, "nearest-exact" Pillow's. "area" weights each source
-pixel by its covered part, and is OpenCV's filter for enlarging.
+`torch.nn.functional.interpolate`, "corners" the latter with `align_corners=True`. "nearest-exact" and
+"nearest-torch" are torch's "nearest-exact" and "nearest", which compute positions with 24 bits. "area" weights each
+source pixel by its covered part, and is OpenCV's filter for enlarging.
 """
 
 
@@ -86,14 +87,21 @@ class Taps(NamedTuple):
     weight: Floats
 
 
-def taps(name: str, size: int, out: int, outputs: Ints) -> Taps:
-    """Return the taps of the output pixels `outputs` for resampling `size` pixels to `out` by the filter `name`."""
+def taps(name: str, size: int, out: int, outputs: Ints, *, backward: bool = False) -> Taps:
+    """Return the taps of the output pixels `outputs` for resampling `size` pixels to `out` by the filter `name`.
+
+    `backward`: as if the pixels were mirrored before, and the outputs mirrored back: ties of nearest round up.
+    """
+    if backward:
+        mirrored = taps(name, size, out, out - 1 - outputs)
+        return Taps(size - 1 - mirrored.pixel, mirrored.weight)
     scale = size / out
     at = outputs.astype(np.float64)
     if name.startswith("nearest"):
-        if name == "nearest-float":
-            place = np.floor(outputs.astype(np.float32) * np.float32(scale))
-        elif name == "nearest-exact":  # accumulated as in Pillow, so that ties round the same way
+        if name in ("nearest-torch", "nearest-exact"):
+            first = np.float32(0.5 if name == "nearest-exact" else 0.0)
+            place = np.floor((outputs.astype(np.float32) + first) * np.float32(scale))
+        elif name == "nearest-pillow":  # accumulated, so that ties round the same way
             place = np.floor(np.cumsum([scale * 0.5, *[scale] * (out - 1)])[outputs])
         else:  # in OpenCV's order
             place = np.floor(at * (1 / (out / size)))
@@ -132,12 +140,18 @@ def resample(
     name: str,
     rows: Ints | None = None,
     columns: Ints | None = None,
+    backward: tuple[bool, bool] = (False, False),
 ) -> Floats:
-    """Return pixels [height, width, channels] resampled to `out`, not rounded; optionally only some of its pixels."""
+    """Return pixels [height, width, channels] resampled to `out`, not rounded; optionally only some of its pixels.
+
+    `backward`: that of `taps`, for rows and for columns.
+    """
     if name == "area" and (out[0] > pixels.shape[0] or out[1] > pixels.shape[1]):
         name = "area-grown"
-    across = taps(name, pixels.shape[1], out[1], np.arange(out[1]) if columns is None else columns)
-    down = taps(name, pixels.shape[0], out[0], np.arange(out[0]) if rows is None else rows)
+    across = taps(
+        name, pixels.shape[1], out[1], np.arange(out[1]) if columns is None else columns, backward=backward[1]
+    )
+    down = taps(name, pixels.shape[0], out[0], np.arange(out[0]) if rows is None else rows, backward=backward[0])
     used, place = np.unique(down.pixel, return_inverse=True)
     lines = pixels[used].astype(np.float64)
     wide = np.zeros((len(used), len(across.pixel), pixels.shape[2]))

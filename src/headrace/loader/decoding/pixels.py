@@ -160,7 +160,7 @@ def core_options(field: Spatial, fill: tuple[int, ...]) -> Options:
         return _wide_options(field, fill) if field.wide else image_options(field, fill)
     if isinstance(field, Mask):
         mask = (np.dtype(field.dtype).itemsize, field.ignore, _mask_table(field))
-        return {**_NEAREST, "mask": mask}
+        return {**_NEAREST, "filter": field.filter, "mask": mask}
     if isinstance(field, Normals):
         half = {"subtract": [127.5] * 3, "divide": [127.5] * 3}
         return {
@@ -171,7 +171,7 @@ def core_options(field: Spatial, fill: tuple[int, ...]) -> Options:
             "dtype": field.dtype,
             "normals": field.y == "up",
         }
-    return {**_NEAREST, "depth": _depth_numbers(field)}
+    return {**_NEAREST, "filter": field.filter, "depth": _depth_numbers(field)}
 
 
 _DCT_MARGINS = {None: 4.0, True: 1.0, False: 0.0}
