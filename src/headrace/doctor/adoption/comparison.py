@@ -51,6 +51,7 @@ def judged(look: Look, make_loader: Callable[..., Any], batches: Callable[[Any],
         patch.object(hr, "RandomScale", partial(_middle_scale, hr.RandomScale)),
         patch.object(hr, "MixUp", partial(hr.MixUp, p=0.0)),
         patch.object(hr, "CutMix", partial(hr.CutMix, p=0.0)),
+        patch.object(hr, "Loader", partial(hr.Loader, prefetch=1)),  # a sample of each pass is taken
     ):
         made = make_loader(2 if look.mixed else look.batch_size, shuffle=False)
     places = _places(look, made)

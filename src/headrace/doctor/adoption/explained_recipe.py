@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from headrace.doctor.adoption.pixel_fields import (
     LeafField,
     are_drawn_together,
@@ -54,7 +56,7 @@ class _RecipeMaker(RecipeDraft):
 
     def recipe(self) -> LoaderRecipe:
         values = [path for path, leaf in self.explained.items() if isinstance(leaf.by, _VALUES)]
-        for path in self.explained:
+        for path in sorted(self.explained, key=self._is_flag):  # made from the depth of another leaf
             if path not in values:
                 self._try(path, self._pixels)
         view, augment = self._views()
@@ -62,6 +64,8 @@ class _RecipeMaker(RecipeDraft):
             self._try(path, self._values)
         mixing = self._mixing()
         order = [path for path in self.explained if path in self.codes]
+        used = " ".join(self.fields.values())
+        self.columns = {name: one for name, one in self.columns.items() if name in self.fields or repr(name) in used}
         return LoaderRecipe(
             fields=self.fields,
             output=structure({path: self.codes[path] for path in order}),
@@ -144,14 +148,53 @@ class _RecipeMaker(RecipeDraft):
             return self.columns
         return {name: [values[index] for index in chosen] for name, values in self.columns.items()}
 
+    def _is_flag(self, path: LeafPath) -> bool:
+        """Return True for an array that is true in every pixel that was seen."""
+        if self.explained[path].by is not None or self.look.samples[0].leaves[path].dtype != "bool":
+            return False
+        leaves = [each.leaves[path].value for each in self.look.samples]
+        return all(isinstance(one, np.ndarray) and one.ndim > 1 and bool(one.all()) for one in leaves)
+
+    def _valid(self, path: LeafPath) -> str:
+        """Return the pixels of a depth leaf within the dataset's bounds, for a leaf that is true in all that were seen.
+
+        Raises:
+            UnexplainedError: The dataset holds no bounds that the depth of all samples lies within.
+        """
+        plain = [one for one in self.placed if one.kind == "Depth" and not argument_of(one.text(), "normalize")]
+        for one in plain:
+            for like in (one.path, *one.also):
+                depth = [each.leaves[like].value for each in self.look.samples]
+                if depth[0].shape != self._shape(path):
+                    continue
+                least, most = min(float(each.min()) for each in depth), max(float(each.max()) for each in depth)
+                near = [each for name, each in self.look.numbers.items() if "min" in name and each < least]
+                far = [each for name, each in self.look.numbers.items() if "max" in name and each > most]
+                if len(near) == len(far) == 1:
+                    bounds = f"{near[0]!r} and {far[0]!r}"
+                    note = f"the dataset's bounds, {bounds}; all depth that was seen lies within them"
+                    self.parts.append(AdoptedPart(path_text(path), "output", bounds, "differs", note))
+                    code = self.codes[like]
+                    return f"({code} > {near[0]!r}) & ({code} < {far[0]!r})"
+        raise UnexplainedError("it is true in all pixels that were seen: which values would be false is not known")
+
     def _pixels(self, path: LeafPath, leaf: LeafExplanation) -> None:
+        if self._is_flag(path):
+            self.codes[path] = self._valid(path)
+            return
         if leaf.by is None or (isinstance(leaf.by, PictureExplanation) and leaf.by.is_scaled_by_sample):
             made = self._by_class(path, leaf)
         else:
             made = self._by_values(path, leaf)
-        self.parts += made.parts
-        self.codes[path] = f"list({made.code})" if self.look.samples[0].leaves[path].is_listed else made.code
-        self.placed.append(made)
+        twin = next((one for one in self.placed if one.makes_same(made)), None)
+        code = made.code
+        if twin is None:
+            self.parts += made.parts
+            self.placed.append(made)
+        else:
+            twin.also.append(path)
+            code = code.replace(f"batch[{made.name!r}]", f"batch[{twin.name!r}].clone()")
+        self.codes[path] = f"list({code})" if self.look.samples[0].leaves[path].is_listed else code
 
     def _by_values(self, path: LeafPath, leaf: LeafExplanation) -> LeafField:
         by = leaf.by
@@ -160,7 +203,7 @@ class _RecipeMaker(RecipeDraft):
         name = self.name(path, kinds[type(by)])
         source = self._source(leaf.input or 0)
         sizes = [each.source.shape for each in leaf.seen]
-        made = pixel_field(name, source.column or f"{name}__path", leaf, by)
+        made = pixel_field(name, source.column or self._column(name, source), leaf, by)
         shapes = [each.leaf.shape for each in leaf.seen]
         view = view_code(
             by.placements, shapes, sizes, by.layout, is_random=leaf.is_random, pads=is_filled_as_loader(by)
@@ -194,7 +237,7 @@ class _RecipeMaker(RecipeDraft):
             raise UnexplainedError(f"which of {len(fitting)} transforms makes it is not known")
         name = self.name(path, "image")
         source = self._source(only_picture(self.look.samples))
-        made = field_by_class(leaf, name, source.column or f"{name}__path", transform, value.dtype, layout)
+        made = field_by_class(leaf, name, source.column or self._column(name, source), transform, value.dtype, layout)
         made.parts += parts_of(transform, "view")
         self._take(name, source)
         return made
@@ -244,7 +287,12 @@ class _RecipeMaker(RecipeDraft):
     def _take(self, name: str, source: PictureSource) -> None:
         self.root, self.sources[name] = source.root, source.column or source.names
         if source.column is None:
-            self.columns[f"{name}__path"] = source.names
+            self.columns[self._column(name, source)] = source.names
+
+    def _column(self, name: str, source: PictureSource) -> str:
+        """Return the manifest's column of these files, which two fields share: their pixels are decoded once."""
+        same = (column for column, names in self.columns.items() if names == source.names)
+        return next(same, f"{name}__path")
 
     def _views(self) -> tuple[str | None, str | None]:
         """Add the pixel fields, and return the view and the augmentations of the Loader.
@@ -265,8 +313,7 @@ class _RecipeMaker(RecipeDraft):
                 is_drawn_with_it = are_drawn_together(one.shown, first.shown)
                 if not one.is_image or is_drawn_with_it:
                     also = ", which draws with it" if is_drawn_with_it else ""
-                    self._drop(one)
-                    self._leave(one.path, f"its view is {one.view}, that of the other fields {first.view}{also}")
+                    self._drop(one, f"its view is {one.view}, that of the other fields {first.view}{also}")
                     continue
                 own = [f"view={one.view}", *([f"augment={one.augment}"] if one.augment else [])]
             elif one.augment != augment and one.is_image:
@@ -275,10 +322,11 @@ class _RecipeMaker(RecipeDraft):
         self._leave_what_is_drawn_with_others()
         return first.view, augment
 
-    def _drop(self, one: LeafField) -> None:
-        """Remove the field of a leaf with its column and parts."""
-        del self.codes[one.path]
-        self.columns.pop(f"{one.name}__path", None)
+    def _drop(self, one: LeafField, why: str = "") -> None:
+        """Remove a field with its parts; with a reason, leave its leaves to Python."""
+        for path in (one.path, *one.also) if why else ():
+            del self.codes[path]
+            self._leave(path, why)
         self.fields.pop(one.name, None)
         self.parts = [part for part in self.parts if part not in one.parts]
 
@@ -287,9 +335,9 @@ class _RecipeMaker(RecipeDraft):
         code = resized_code(one, whole)
         if code is None or self.sources[one.name] != self.sources[whole.name]:
             return False
-        made = self.codes[one.path].replace(f"batch[{one.name!r}]", code)
+        for path in (one.path, *one.also):
+            self.codes[path] = self.codes[path].replace(f"batch[{one.name!r}]", code)
         self._drop(one)
-        self.codes[one.path] = made
         self.imports.add("import torch")
         return True
 
@@ -299,8 +347,7 @@ class _RecipeMaker(RecipeDraft):
         for one in (each for each in self.placed if self.explained[each.path].is_random):
             name = next((path for path in apart if self._may_draw_with(one, self.explained[path])), None)
             if name is not None and one.path in self.codes:
-                self._drop(one)
-                self._leave(one.path, f"it may be drawn with {path_text(name)}, which stays in Python")
+                self._drop(one, f"it may be drawn with {path_text(name)}, which stays in Python")
 
     def _shares(self, one: LeafField, first: LeafField) -> bool:
         """Return True if two fields may show the same windows: equal in one file, or not known to differ in two."""

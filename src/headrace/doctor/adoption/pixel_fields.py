@@ -32,6 +32,7 @@ _BYTE = 255.0
 _HALF_LEVEL = 0.5 / _BYTE
 _TOLD = 1e-4
 """Difference of a mean or standard deviation that is invisible in pixels."""
+_SMALL = 0.05
 _OF_LAYOUT = {"CHW": "", "HWC": ".permute(0, 2, 3, 1)", "HW": "[:, 0]"}
 """Code that converts a batch [N, C, H, W] to the leaf's layout."""
 _SAME_PLACE = 0.02
@@ -64,6 +65,15 @@ class LeafField:
     filter: str | None = None
     """Filter, by its name in explanations."""
     shown: Shown = ()
+    also: list[LeafPath] = field(default_factory=list)
+    """Other leaves of the same values."""
+
+    def makes_same(self, other: LeafField) -> bool:
+        """Return True if two fields make the same values, with the same draws."""
+        return all(
+            getattr(self, name) == getattr(other, name)
+            for name in ("kind", "arguments", "view", "augment", "placements")
+        )
 
     @property
     def is_image(self) -> bool:
@@ -139,6 +149,7 @@ def _as_image(made: LeafField, leaf: LeafExplanation, by: PictureExplanation) ->
     if sorted(by.channels) not in ([0, 1, 2], [0], [GREY]):
         raise UnexplainedError(f"it shows the channels {by.channels} of its file")
     made.kind = "Image"
+    _picked(made)
     if by.filter not in _EXACT:
         _note_filter(made, "antialiased bilinear")
     elif _EXACT[by.filter] is not None:
@@ -147,7 +158,13 @@ def _as_image(made: LeafField, leaf: LeafExplanation, by: PictureExplanation) ->
         made.arguments.append("exif=False")
     if len(by.channels) == 1:
         made.arguments.append('mode="L"')
-    if leaf.seen[0].leaf.dtype != np.uint8:
+    dtype = leaf.seen[0].leaf.dtype
+    is_byte = np.allclose(by.scale, 1, atol=1e-2) and np.allclose(by.shift, 0, atol=1)
+    if dtype.kind in "iu":
+        if not is_byte:
+            raise UnexplainedError("its bytes are scaled")
+        made.code += {"uint8": "", "int32": ".int()", "int64": ".long()", "int16": ".short()"}[dtype.name]
+    else:
         made.arguments.append('dtype="float32"')
         std = [1 / (_BYTE * scale) for scale in by.scale]
         mean = [-shift / (_BYTE * scale) for scale, shift in zip(by.scale, by.shift, strict=True)]
@@ -155,9 +172,7 @@ def _as_image(made: LeafField, leaf: LeafExplanation, by: PictureExplanation) ->
             std, mean = std[::-1], mean[::-1]
         if not np.allclose(std, 1, atol=_HALF_LEVEL) or not np.allclose(mean, 0, atol=_HALF_LEVEL):
             made.arguments.append(f"normalize={_normalize(mean, std)}")
-        made.code += ".double()" if leaf.seen[0].leaf.dtype == np.float64 else ""
-    elif not np.allclose(by.scale, 1, atol=1e-2) or not np.allclose(by.shift, 0, atol=1):
-        raise UnexplainedError("its bytes are scaled")
+        made.code += ".double()" if dtype == np.float64 else ""
     if by.channels == (2, 1, 0):
         made.code += ".flip(1)"
     made.code += _OF_LAYOUT[by.layout]
@@ -220,7 +235,10 @@ def _as_mask(made: LeafField, leaf: LeafExplanation, by: MaskExplanation) -> Non
 
 def _picked(made: LeafField) -> list[str]:
     """Return the argument for a nearest filter, or add a remark about one that the Loader lacks."""
-    if made.filter is not None and made.filter not in _PICKED:
+    if any(one.is_turned_first for one in made.placements):
+        note = "the script flips before it resizes: where a centre lies between two pixels, it takes the other one"
+        made.parts.append(AdoptedPart("flip", "view", "flip=0.5", "differs", note))
+    if not made.is_image and made.filter is not None and made.filter not in _PICKED:
         _note_filter(made, "Pillow's nearest")
     return ['filter="nearest-exact"'] if made.filter == "nearest-exact" else []
 
@@ -232,9 +250,11 @@ def _note_filter(made: LeafField, ours: str) -> None:
 
 
 def _rounded(values: Sequence[float]) -> tuple[float, ...]:
-    """Return numbers rounded to the digits that are visible in pixels."""
+    """Return numbers rounded to the digits that are visible in pixels; small ones are multiples of a byte's step."""
     return tuple(
         next((one for one in (round(value, digits) for digits in range(1, 6)) if abs(value - one) < _TOLD), value)
+        if abs(value) > _SMALL
+        else round(value * _BYTE, 3) / _BYTE
         for value in map(float, values)
     )
 

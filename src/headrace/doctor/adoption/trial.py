@@ -74,8 +74,8 @@ def loader_trial(
         trial = LoaderTrial("not tried", why_not, module)
     else:
         request = _request(session, view.trainer.pid, run, module, str(look))
-        most_s = 2 * request.most_s
-        announce(f"trying Headrace's Loader on the run's files: about {EXPECTED_S:.0f} s, at most {most_s:.0f} s")
+        limit = f"no stage longer than {request.most_s:.0f} s"
+        announce(f"trying Headrace's Loader on the run's files: about {EXPECTED_S:.0f} s, {limit}")
         trial = tried_loader(request)
         counted = recipe.tried(trial.verified)
         if counted != recipe:
@@ -172,13 +172,15 @@ class _TrialWatch:
         most_bytes, free = self.request.most_bytes, available_bytes()
         if most_bytes is None and free is not None:
             most_bytes = round(MEMORY_SHARE * free)
-        tree, until, ended = psutil.Process(process.pid), time.monotonic() + self.request.most_s, None
+        tree, until, ended, stage = psutil.Process(process.pid), 0.0, None, ""
         while ended is None:
             ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             said = self._answers()
             at, used = said.get("at", IMPORTS), _memory(tree)
             if not self.base_bytes and at != IMPORTS:
-                self.base_bytes, until = used, time.monotonic() + self.request.most_s
+                self.base_bytes = used
+            if at != stage:
+                stage, until = at, time.monotonic() + self.request.most_s
             self.peak_bytes = max(self.peak_bytes, used)
             if most_bytes is not None and used > most_bytes:
                 return LoaderTrial("out of memory", f"{at}: it took more than {most_bytes / 1e9:.1f} GB")

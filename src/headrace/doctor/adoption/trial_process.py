@@ -68,7 +68,7 @@ class LoaderTrialRequest:
     """Threads that compute a step together."""
     batches_a_step: int = 1
     most_s: float = 15.0
-    """Time limit for imports, and again for everything that follows."""
+    """Time limit of each stage."""
     most_bytes: int | None = None
     """Memory limit; None for a share of the memory available at the start."""
     alone_s: float = 2.0

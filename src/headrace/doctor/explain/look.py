@@ -147,6 +147,8 @@ class Look:
     tokenizers: tuple[str, ...] = ()
     """Tokenizers (of the `tokenizers` library) that the loader holds, as JSON."""
     opened: SampleFiles | None = None
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    """Numbers among the dataset's own attributes, by name."""
     mixed: frozenset[LeafPath] | None = frozenset()
     """Arrays in which samples of a batch are mixed; None if no batch of two was seen."""
 
@@ -192,6 +194,7 @@ def _look(held: bytes, pictures: Path) -> Look:
         is_batched=outline["is_batched"],
         tokenizers=tuple(_bytes(held, at).decode() for at in outline["tokenizers"]),
         opened=opened and SampleFiles(**{name: _frozen(value) for name, value in opened.items()}),
+        numbers=outline["numbers"],
         mixed=None if outline["mixed"] is None else frozenset(map(tuple, outline["mixed"])),
     )
 

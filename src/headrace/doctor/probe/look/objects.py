@@ -45,7 +45,8 @@ def attributes_of(thing: Any) -> dict[str, Any]:
         own = vars(base)
         state = own.get("__dict__")
         if type(state) in (GetSetDescriptorType, MemberDescriptorType):
-            for name, value in dict.items(state.__get__(thing)):
+            held = state.__get__(thing)
+            for name, value in dict.items(held) if issubclass(type(held), dict) else ():  # a class has no dict
                 if type(name) is str:
                     found.setdefault(name, value)
         for name, slot in own.items():

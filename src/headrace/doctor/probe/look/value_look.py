@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, Callable
 from .column_sources import plain_value
 from .held_objects import held_pictures, live_objects
 from .leaves import MOST_LEAVES, OddKey, Path, as_array, leaves_of
+from .objects import attributes_of
 from .random_states import generators_held, generators_kept, generators_moved
 from .raw_samples import KEY, Samples, samples_of
 from .value_trace import ValueTrace
@@ -143,6 +144,9 @@ def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S) -> dict[st
         found["transforms"], tokenizers = live_objects(loader)
         found["tokenizers"] = [content.put(text.encode()) for text in tokenizers]
         found["chosen"] = chosen_of(loader, length)
+        found["numbers"] = {
+            name: value for name, value in attributes_of(dataset).items() if type(value) in (int, float)
+        }
         outline = json.dumps(found).encode()
         file.write(outline)
         file.write(content.size.to_bytes(8, "little"))
