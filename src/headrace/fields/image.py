@@ -126,9 +126,9 @@ class Image(KnownArguments, of="field"):
 
     `view`, of one fixed size, replaces the Loader's view for this field; boxes, masks and keypoints do not follow it.
     With `copies` the batch is [N, copies, C, H, W], and each copy draws its own view, from `view` or from the Loader's.
-    FiveCrop, TenCrop and Tiles set the number of copies. Fields with their own views or copies share one decode if they
-    read one column with the same mode and `shrink_to`: a JPEG is decoded once for all their windows, at the finest DCT
-    scale that any of them needs.
+    FiveCrop, TenCrop and Tiles set the number of copies. Fields share one decode if they read one column with the same
+    mode and `shrink_to`, and have their own views or copies, or the same `filter` and `dct_scaling`: a file is decoded
+    once for all their windows, a JPEG at the finest DCT scale that any of them needs.
 
     `augment` is an augmentation or a list of them, such as `hr.ColorJitter(0.4)`. They run on the window's pixels after
     the Loader's augmentations and before conversion to float, with separate random draws for each image.

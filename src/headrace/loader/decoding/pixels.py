@@ -117,7 +117,8 @@ def own_program(field: Spatial, program: Program) -> Program | None:
 def decoded_with(images: Images) -> list[int]:
     """Return, for each field, the first field that shares its decoded image; -1 for a field that is decoded alone.
 
-    Pictures of one column share the decoded image if one of them has copies, or if their own views cut several windows.
+    Pictures of one column share the decoded image if one of them has copies, if their own views cut several windows, or
+    if they are resampled alike: to bytes and to floats.
     """
     shared: dict[tuple[object, ...], list[int]] = {}
     for at, (_, field, column) in enumerate(images):
@@ -127,8 +128,9 @@ def decoded_with(images: Images) -> list[int]:
     found = [-1] * len(images)
     for members in shared.values():
         fields = [field for _, field, _ in (images[at] for at in members) if isinstance(field, Image)]
-        copies = any((field.copy_count or 1) > 1 for field in fields)
-        if copies or (len(members) > 1 and any(field.draws_view for field in fields)):
+        has_copies = any((field.copy_count or 1) > 1 for field in fields)
+        are_alike = len({(field.filter, field.dct_scaling) for field in fields}) == 1
+        if has_copies or (len(members) > 1 and (are_alike or any(field.draws_view for field in fields))):
             for at in members:
                 found[at] = members[0]
     return found
