@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -30,9 +31,9 @@ SHAPES = (
 )
 
 
-def listed(shapes: tuple[str, ...] = SHAPES, batch_size: int = 4) -> Session:
+def listed(shapes: tuple[str, ...] = SHAPES, batch_size: int = 4, run: MadeRun = RUN) -> Session:
     """Batches in turn of these shapes."""
-    session = made(RUN)
+    session = made(run)
     (trainer,) = session.trainers
     trainer.shapes = list(shapes)
     trainer.gets.shape = [row % len(shapes) for row in range(len(trainer.gets.start))]
@@ -69,11 +70,29 @@ def test_a_step_waits_for_the_largest_part() -> None:
     assert 1.1 < proposed.prediction.speedup < 1.3
 
 
-@pytest.mark.parametrize("least_us", [0, 8_000], ids=["all of a step", "a part of a step"])
-def test_what_a_step_loses_follows_from_the_times_of_large_and_small_parts(least_us: int) -> None:
-    """A step takes 2 µs for each pixel of its largest part, and `least_us` besides; its data is at hand."""
+def test_parts_come_first_where_they_cost_more_than_any_stage_of_the_wait() -> None:
+    stages = {f"{name}:one": 10_000 for name in ("read", "decode", "transform", "collate")}
+    session = listed(run=replace(RUN, workers=1, stages=stages))
+    first, second, *_ = (one for one in diagnose(session).findings)
+    view = main_view_of(session)
+    assert view is not None
+    assert first.code == "device-parts"
+    assert first.weight > second.weight > 0.02
+    assert (view.wait_share or 0.0) > first.weight
+
+
+@pytest.mark.parametrize(
+    ("least_us", "held_us"),
+    [(0, 0), (8_000, 0), (0, 50_000)],
+    ids=["all of a step", "a part of a step", "some steps held up"],
+)
+def test_what_a_step_loses_follows_from_the_times_of_large_and_small_parts(least_us: int, held_us: int) -> None:
+    """A step takes 2 µs for each pixel of its largest part, and `least_us` besides; its data is at hand.
+
+    Other programs hold up one step in twelve.
+    """
     sizes = [(2 * random.Random(step).randrange(2_500, 10_000), 11_000) for step in range(60)]
-    work = {step: 2 * max(pair) for step, pair in enumerate(sizes)}
+    work = {step: 2 * max(pair) + held_us * (step % 12 == 5) for step, pair in enumerate(sizes)}
     session = made(MadeRun(steps=60, forward=0, backward=least_us, optimizer=0, more_forward=work))
     (trainer,) = session.trainers
     trainer.shapes = [" | ".join(f"float32[2,1,1,{size // 2}]" for size in pair) for pair in sizes]

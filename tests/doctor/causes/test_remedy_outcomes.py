@@ -30,10 +30,8 @@ def proof(*steps: int, why: str = "measured", samples: str | None = "same") -> P
 
 def outcome_of(one: Proof, *controls_us: float, left: float = 0.2) -> ProofOutcome:
     """Return the outcome next to control runs; the remedy must leave that share of a step."""
-    controls = [Proof([], {}, "measured", steps=[round(us)] * 40) for us in controls_us or [OBSERVED_US]]
-    [found] = outcomes(
-        [one], lambda _: PREDICTED, lambda _: left, controls_us[0] if controls_us else OBSERVED_US, controls
-    )
+    controls_us = controls_us or (OBSERVED_US,)
+    [found] = outcomes([one], lambda _: PREDICTED, lambda _: left, controls_us[0], controls_us)
     return found
 
 
@@ -73,8 +71,7 @@ def test_only_what_gained_and_broke_nothing_is_recommended(one: Proof, recommend
 )
 def test_an_unclear_proof_proves_nothing(mean_us: int, controls_us: list[float], left: float) -> None:
     steps = proof(*[mean_us] * 40)
-    controls = [Proof([], {}, "measured", steps=[round(us)] * 40) for us in controls_us]
-    [found] = outcomes([steps], lambda _: PREDICTED, lambda _: left, OBSERVED_US, controls)
+    [found] = outcomes([steps], lambda _: PREDICTED, lambda _: left, OBSERVED_US, controls_us)
     assert (found.recommended, found.is_refused, found.did_harm) == (False, found.low_us > 90_000, False)
 
 

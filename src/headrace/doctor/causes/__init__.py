@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.doctor.causes.cause import all_causes
 from headrace.doctor.causes.diagnosis import diagnose
 from headrace.doctor.causes.loader import is_lost, is_unsure
-from headrace.doctor.causes.outcomes import ProofOutcome, outcomes
+from headrace.doctor.causes.outcomes import ProofOutcome, control_means_us, outcomes
 from headrace.doctor.causes.prescription import (
     LEAST_STEPS,
     Recommended,

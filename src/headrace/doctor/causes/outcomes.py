@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from headrace.doctor.measure import LEAST_GAIN, interval, is_gain
+from headrace.doctor.measure import LEAST_GAIN, interval, is_gain, is_valid
 from headrace.doctor.quantities import times
 from headrace.doctor.session.after_run import Proof
 from headrace.doctor.simulate import Prediction
@@ -69,12 +69,17 @@ class ProofOutcome:
         return self.is_faulty or self.is_slower
 
 
+def control_means_us(proofs: Sequence[Proof]) -> list[float]:
+    """Return the mean step of each run without remedies that measured any."""
+    return [fmean(one.steps) for one in proofs if one.steps and not one.remedies]
+
+
 def outcomes(
     proofs: Sequence[Proof],
     predict: Callable[[list[str]], Prediction | None],
     left_share: Callable[[list[str]], float],
     measured_us: float,
-    controls: Sequence[Proof],
+    controls_us: Sequence[float],
 ) -> list[ProofOutcome]:
     """Judge each proof in order: gain against the shortest run without remedies, harm against the longest.
 
@@ -85,16 +90,15 @@ def outcomes(
         predict: Function that predicts the remedies with the given codes together.
         left_share: Function that returns the share of a step that these remedies must leave.
         measured_us: Mean step of the measured run.
-        controls: Runs without any remedy that alternated with the proofs.
+        controls_us: Mean steps of the runs without any remedy that alternated with the proofs.
     """
     found = []
-    before_us = [measured_us, *(fmean(one.steps) for one in controls)]
-    shorter_us, longer_us = min(before_us), max(before_us)
+    shorter_us, longer_us = min([measured_us, *controls_us]), max([measured_us, *controls_us])
     for proof in proofs:
         measured = proof.steps if proof.why == "measured" else []
         mean, low, high = interval(measured) if measured else (None, None, None)
-        is_gained = bool(measured) and is_gain(measured, shorter_us) and proof.samples != "different"
-        unclear = "" if controls or not measured else "no control run"
+        is_gained = is_valid(proof) and is_gain(measured, shorter_us)
+        unclear = "" if controls_us or not measured else "no control run"
         left = left_share(proof.remedies)
         if is_gained and high is not None and high < (1 - SURPLUS) * left * shorter_us:
             unclear = f"its cause's share of a step allows {times(1 / left)}"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from statistics import fmean
 
 from headrace.doctor.causes.case import SLOWED, WORTH, Case, case_of
@@ -13,7 +12,7 @@ from headrace.doctor.causes.cause import Proposal, RemedyKind, all_causes
 from headrace.doctor.causes.cores import CROWDED
 from headrace.doctor.causes.evaluation import EVALUATION_WAITS
 from headrace.doctor.causes.loader import EXACT
-from headrace.doctor.causes.outcomes import ProofOutcome, left_out, outcomes
+from headrace.doctor.causes.outcomes import ProofOutcome, control_means_us, left_out, outcomes
 from headrace.doctor.causes.remedy import EFFORTS, Prescription, Remedy
 from headrace.doctor.causes.uneven_ranks import DEVICE_PARTS, SHAPES
 from headrace.doctor.edits import ScriptSources, WantedEdit
@@ -28,7 +27,7 @@ from headrace.doctor.measure import (
 )
 from headrace.doctor.quantities import counted, duration, percent
 from headrace.doctor.session.model import Session
-from headrace.doctor.simulate import Change, Prediction
+from headrace.doctor.simulate import Prediction, chained
 
 NO_FILES = ScriptSources()
 LEAST_STEPS = 10
@@ -68,13 +67,13 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources = N
     proposals = [one for kind in remedy_kinds().values() if (one := kind.propose(case, kind)) is not None]
     if without.stop:  # only what makes the step itself faster
         proposals = [one for one in proposals if one.remedy.prediction is not None]
-    controls = [one for one in session.controls if one.steps]
+    controls_us = control_means_us(session.controls)
     told = outcomes(
         session.proofs,
         lambda codes: _predicted_of(case, proposals, codes),
         lambda codes: _left_share(case, proposals, codes),
         case.step_us,
-        controls,
+        controls_us,
     )
     # Once a refuted remedy is left out, other remedies join, and proofs may have refuted those, too.
     left: list[str] = []
@@ -95,7 +94,7 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources = N
         patch="".join(file.diff(root) for file in case.script.changed(wanted) or []),
         patch_root=root,
         outcomes=told,
-        again_us=fmean(fmean(one.steps) for one in controls) if controls else None,
+        again_us=fmean(controls_us) if controls_us else None,
     )
 
 
@@ -136,12 +135,7 @@ def _left_share(case: Case, proposals: Sequence[Proposal], codes: Collection[str
     known = {one.remedy.code: one.change for one in proposals if one.change is not None}
     if not case.step_us or not known.keys() >= set(codes):
         return max(1 - case.stalled, 0.0)
-    return case.least_us(_joined(known[code] for code in codes)) / case.step_us
-
-
-def _joined(changes: Iterable[Change]) -> Change:
-    listed = list(changes)
-    return lambda setup: reduce(lambda before, change: change(before), listed, setup)
+    return case.least_us(chained(known[code] for code in codes)) / case.step_us
 
 
 def _predicted(case: Case, proposals: Sequence[Proposal]) -> Prediction | None:
@@ -151,7 +145,7 @@ def _predicted(case: Case, proposals: Sequence[Proposal]) -> Prediction | None:
 
 def _simulated(case: Case, proposals: Sequence[Proposal]) -> Prediction | None:
     changes = [one.change for one in proposals if one.change is not None]
-    return case.predict(_joined(changes)) if changes else None
+    return case.predict(chained(changes)) if changes else None
 
 
 def _step_us(proposal: Proposal) -> float:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-
 from headrace.doctor.causes.case import LOW, MEDIUM, WORTH, Case, sample_us, share_of
 from headrace.doctor.causes.cause import Cause, Proposal, RemedyKind
 from headrace.doctor.causes.remedy import ONE_LINE
 from headrace.doctor.edits import WantedEdit
 from headrace.doctor.quantities import duration, percent
-from headrace.doctor.simulate import Change, factor, scaled
+from headrace.doctor.simulate import Change, chained, factor, scaled
 
 COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 ASSUMED = (0.0, 0.2)
@@ -39,8 +37,7 @@ def indexed_tar(case: Case, kind: RemedyKind) -> Proposal | None:
 
     def leaving(which: str) -> Change:
         """Return the change that scales each stage by its factor's `least`, `usual` or `most`."""
-        changes = [scaled(stages)(getattr(left, which)) for stages, left in parts]
-        return lambda setup: functools.reduce(lambda before, change: change(before), changes, setup)
+        return chained(scaled(stages)(getattr(left, which)) for stages, left in parts)
 
     return kind.tried(
         case,

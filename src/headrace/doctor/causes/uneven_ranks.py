@@ -26,6 +26,8 @@ MOSTLY = 0.5
 """Share of diverging steps from which ranks count as training separately."""
 FEWEST_STEPS = 10
 """Minimum number of steps for the time of an element."""
+MOST_STEPS = 400
+"""Maximum number of steps for it, spread over the run, since each is compared with each."""
 SHAPES, RANKS_APART, DEVICE_PARTS = "shapes-differ", "ranks-apart", "device-parts"
 
 
@@ -195,8 +197,8 @@ def _batch_size(view: TrainerView) -> int | None:
 def _left(view: TrainerView, rows: Mapping[int, tuple[int, ...]]) -> tuple[Factor, float]:
     """Return the shares of a step's own time that equal parts would leave, and that time.
 
-    A line through the steps gives the time for each element of the largest part. If the parts explain no time, a share
-    of the step is assumed to go with them: launching kernels takes as long for few pixels as for many.
+    Steps with other sizes give the time for each element of the largest part. If the parts explain no time, a share of
+    the step is assumed to go with them: launching kernels takes as long for few pixels as for many.
     """
     steps = [step for step in view.training.steps if step.gets and all(row in rows for row in step.gets)]
     own = [step.duration - sum(span.end - span.start for span in view.training.waits_in(step)) for step in steps]
@@ -205,16 +207,31 @@ def _left(view: TrainerView, rows: Mapping[int, tuple[int, ...]]) -> tuple[Facto
     own_us = fmean(own) if own else 0.0
     spare = 1 - sum(means) / sum(largest) if any(largest) else 0.0
     if own_us > 0 and len(set(largest)) > 1 and len(steps) >= FEWEST_STEPS:
-        line, errors = np.polyfit(largest, own, 1, cov=True)
-        slope, error = float(line[0]), 2 * math.sqrt(errors[0][0])
-        if slope > error:
-            shares = (min(one * fmean(largest) / own_us, 1.0) for one in (slope + error, slope, slope - error))
+        low, slope, high = _slope(largest, own)
+        if low > 0:
+            shares = (min(one * fmean(largest) / own_us, 1.0) for one in (high, slope, low))
             least, usual, most = (1 - share * spare for share in shares)
             rate = f"{duration(slope * 1e6)} for each million elements of its largest part"
             return Factor(least, usual, most, True, f"In this run, a step takes {rate}."), own_us
     least, usual, most = (1 - share * spare for share in GOES_WITH)
     basis = "The prediction assumes that 50 % to 100 % of a step goes with its largest part."
     return Factor(least, usual, most, False, basis), own_us
+
+
+def _slope(sizes: Sequence[int], times: Sequence[float]) -> tuple[float, float, float]:
+    """Return the median slope between any two steps (Theil-Sen) within its 95 % interval: low, median, high.
+
+    Steps that other programs held up hardly move it, unlike a line of least squares.
+    """
+    rows = np.linspace(0, len(sizes) - 1, min(len(sizes), MOST_STEPS)).astype(int)
+    x, y = np.array(sizes, dtype=np.float64)[rows], np.array(times, dtype=np.float64)[rows]
+    one, other = np.triu_indices(len(rows), 1)
+    run, rise = x[one] - x[other], y[one] - y[other]
+    slopes = np.sort(rise[run != 0] / run[run != 0])
+    steps, middle = len(rows), len(slopes) / 2
+    reach = math.sqrt(steps * (steps - 1) * (2 * steps + 5) / 18)  # two standard errors of Kendall's statistic, halved
+    low, high = slopes[max(int(middle - reach), 0)], slopes[min(int(middle + reach), len(slopes) - 1)]
+    return float(low), float(np.median(slopes)), float(high)
 
 
 def device_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
@@ -234,12 +251,12 @@ def device_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     )
 
 
-def _same_size(case: Case, kind: RemedyKind, parts: DeviceParts) -> Proposal | None:
+def _same_size(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose equal parts for all devices of a process."""
-    kind = kind.titled("parts of one size for every device at each step")
-    if parts.uneven < UNEVEN:
+    parts = device_parts(case.view)
+    if parts is None or parts.uneven < UNEVEN:
         return None
-    return kind.leaving(
+    return kind.titled("parts of one size for every device at each step").leaving(
         case,
         parts.left,
         lambda left: lambda setup: replace(setup, step=setup.step * left),
@@ -254,8 +271,7 @@ def same_shape(case: Case, kind: RemedyKind) -> Proposal | None:
     The gain is at most the time that ranks wait for each other.
     """
     if len(case.session.trainers) < 2:
-        parts = device_parts(case.view)
-        return None if parts is None else _same_size(case, kind, parts)
+        return _same_size(case, kind)
     found = next((one for one in case.diagnosis.findings if one.code == SHAPES), None)
     if found is None:
         return None
@@ -318,5 +334,6 @@ DEVICES = Cause(
         DEVICE_PARTS: "A batch is a list of a part for each device, and the largest is 1.05 times the mean or more.",
     },
     find=of_steps(device_findings),
+    order=APART,
     explains=(DEVICE_PARTS,),
 )

@@ -11,6 +11,7 @@ from headrace.doctor.causes.cause import all_causes
 from headrace.doctor.causes.cores import TAKEN
 from headrace.doctor.causes.loop_work import at_line, loop_verdict
 from headrace.doctor.causes.memory import COPY_ON_WRITE
+from headrace.doctor.causes.outcomes import control_means_us
 from headrace.doctor.causes.processes import EXCEPTION, failed_process, gone_first, hanging, lost_peer
 from headrace.doctor.causes.shared_handles import SHARED_HANDLE
 from headrace.doctor.causes.stage_names import by_category, category, named, who
@@ -182,7 +183,7 @@ def _noise(session: Session, view: TrainerView, step_us: float) -> Iterator[Stat
     others = None if host is None else host.mean("cpu_cores_other")
     if host is not None and host.cores is not None and others is not None and others >= TAKEN * host.cores:
         noise.append(f"other programs used {percent(min(others / host.cores, 1.0))} of the machine")
-    means = [step_us, *(fmean(one.steps) for one in session.controls if one.steps)]
+    means = [step_us, *control_means_us(session.controls)]
     if max(means) >= DIFFER * min(means):
         noise.append(f"runs without changes differ by {times(max(means) / min(means))}")
     if noise:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from headrace.doctor.causes import Prescription
+from headrace.doctor.causes import Prescription, control_means_us
 from headrace.doctor.measure import is_gain, is_valid
 from headrace.doctor.prove.baseline import FEWEST_STEPS
 from headrace.doctor.prove.prover import LOADER, Attempt, Prover
@@ -36,7 +36,7 @@ def remedy_attempts(prescription: Prescription, prover: Prover) -> Iterator[Atte
             proofs += [Proof(one.remedies, one.changes, "not tried", why_not) for one in wanted[number - 1 :]]
             return
     # The fastest of the runs without remedies, which gains must beat.
-    before_us = min([pace.step_us, *(fmean(one.steps) for one in proofs if one.steps and not one.remedies)])
+    before_us = min([pace.step_us, *control_means_us(proofs)])
     best = tried_together(proofs, before_us)
     if best is not None:
         yield from _with_control(replace(best, place=" together"), prover)

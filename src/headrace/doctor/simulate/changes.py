@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from statistics import median, quantiles
 from typing import Any
 
@@ -67,6 +68,12 @@ def untimed(least: float, most: float) -> Factor:
 def setting(**values: Any) -> Change:
     """Return the change that sets these fields of a setup."""
     return lambda setup: replace(setup, **values)
+
+
+def chained(changes: Iterable[Change]) -> Change:
+    """Return the change that makes these one after another."""
+    listed = list(changes)
+    return lambda setup: reduce(lambda before, change: change(before), listed, setup)
 
 
 def name_of(stage: StagePart) -> str:
