@@ -35,7 +35,7 @@ from headrace.doctor.causes import Prescription, diagnose, prescribe
 from headrace.doctor.edits.script_source import ScriptSources
 from headrace.doctor.measure import Diagnosis
 from headrace.doctor.report import report_view
-from headrace.doctor.report.html.page import html_page
+from headrace.doctor.report.html_page import html_page
 from headrace.doctor.session import read_session
 from headrace.doctor.session.model import Session, SessionNote
 from headrace.doctor.session.storage import decode_session, encode_session

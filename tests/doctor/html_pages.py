@@ -10,7 +10,7 @@ from replacing import replace
 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.measure import Statement
-from headrace.doctor.report.html.page import html_page
+from headrace.doctor.report.html_page import html_page
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session.model import Session
 

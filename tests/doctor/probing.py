@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.doctor.attach.injection import probe_environment
+from headrace.doctor.attach.command import probe_environment
 from headrace.doctor.probe.attaching import attach, library_hooks_of
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import ProbeSettings, boot_id

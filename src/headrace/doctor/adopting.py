@@ -18,14 +18,17 @@ from headrace.doctor.faults import (
     leaked_split,
     loader_place,
 )
-from headrace.doctor.measure import BOUND, STARTED_AGAIN_S, Diagnosis, TrainerView, about, main_view_of
+from headrace.doctor.measure import BOUND, Diagnosis, TrainerView, main_view_of
 from headrace.doctor.probe.look.value_look import HELD, LOOK_FILE, MOST_S, PARTIAL
+from headrace.doctor.quantities import about
 from headrace.doctor.session import SessionFolder, read_session, session_folder
 from headrace.doctor.session.after_run import DataFault, LoaderTrial
 from headrace.doctor.session.model import Session, SessionNote
 from headrace.errors import SessionError
 
 LOOK_S = MOST_S
+STARTED_AGAIN_S = 60.0
+"""Time limit of a second start of the command that only looks at its samples."""
 NO_LOOK = "no-look"
 """Code of the note that says why there is no look."""
 

@@ -76,3 +76,10 @@ def counted(many: float, one: str) -> str:
 def times(speedup: float) -> str:
     """Return a ratio of speeds or durations: `2.6 ×`, `1.04 ×`."""
     return f"{speedup:.2f} ×" if speedup < FINE else f"{number(speedup)} ×"
+
+
+def about(seconds: float) -> str:
+    """Return an estimated time with few digits: `about 40 s`, `about 3 min`."""
+    if seconds < 90:
+        return f"about {max(round(seconds / 5) * 5, 5)} s"
+    return f"about {round(seconds / 60)} min"

@@ -12,7 +12,7 @@ import pytest
 from attach_runs import Patience, doctor, ended, evidence, observed, records, stub_torch
 from observed_runs import CASES
 
-from headrace.doctor.attach.injection import offline_environment
+from headrace.doctor.attach.command import offline_environment
 
 SAYS = "import sys, torch; print('here', sys.path[0], flush=True); sys.exit(3)"
 

@@ -15,7 +15,7 @@ from attach_runs import evidence, observed, python, stub_torch
 from processes import eventually
 
 from headrace.doctor.attach import process_tree
-from headrace.doctor.attach.injection import NO_SITE, UnreachedWatch
+from headrace.doctor.attach.command import NO_SITE, UnreachedWatch
 from headrace.doctor.attach.process_tree import Descendants, Patience, adopting_orphans
 
 UNTIL_SEEN = """

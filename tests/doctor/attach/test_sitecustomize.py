@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from attach_runs import begin_session, evidence, records, stub_torch
 
-from headrace.doctor.attach.injection import FOLDER_VARIABLE, SITE_FOLDER, probe_environment
+from headrace.doctor.attach.command import FOLDER_VARIABLE, SITE_FOLDER, probe_environment
 
 SHOW = "import sys; print(sys.path, sys.argv, 'sitecustomize' in sys.modules, getattr(sys, 'other', None))"
 

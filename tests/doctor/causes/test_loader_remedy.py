@@ -14,7 +14,7 @@ from report_pages import printed, text
 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.causes.loader import coverage
-from headrace.doctor.report.html.page import html_page
+from headrace.doctor.report.html_page import html_page
 from headrace.doctor.report.outputs import Outputs, document
 from headrace.doctor.report.remedy_text import part_line
 from headrace.doctor.report.view import report_view

@@ -14,7 +14,7 @@ from report_pages import codes, said, text
 from headrace.doctor.causes import Prescription, diagnose
 from headrace.doctor.causes.stage_names import NAMES
 from headrace.doctor.measure import Diagnosis
-from headrace.doctor.report.html.page import html_page
+from headrace.doctor.report.html_page import html_page
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.producers import RemoteReads, StoreReads

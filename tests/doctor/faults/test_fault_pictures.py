@@ -20,7 +20,7 @@ from headrace.doctor.explain.look import Look
 from headrace.doctor.explain.samples import explain_look
 from headrace.doctor.faults import FaultPicture, fault_pictures, find_faults
 from headrace.doctor.report import Outputs, report_view
-from headrace.doctor.report.html.page import html_page
+from headrace.doctor.report.html_page import html_page
 from headrace.doctor.session.after_run import DataFault
 
 STEP = 164

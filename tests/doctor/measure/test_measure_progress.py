@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from machine_findings import quantities
 
-from headrace.doctor.measure import DiagnosisPlan, options_for
-from headrace.doctor.measure.progress import about
+from headrace.doctor.measure import options_for
 from headrace.doctor.probe import ProbeSettings
+from headrace.doctor.quantities import about
+from headrace.doctor.run import DiagnosisPlan
 
 
 def plan(trial_s: float = 10.0, prove_s: float = 0.0, **changes: Any) -> DiagnosisPlan:

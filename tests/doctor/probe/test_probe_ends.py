@@ -16,7 +16,7 @@ import torch
 from probing import kinds, notes, probed, records, settings
 from training_loops import Loop, loader
 
-from headrace.doctor.attach.injection import probe_environment
+from headrace.doctor.attach.command import probe_environment
 from headrace.doctor.probe.training import training
 from headrace.doctor.probe.training.step_limit import StepsMeasured
 

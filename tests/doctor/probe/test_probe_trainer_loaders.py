@@ -18,7 +18,7 @@ from probing import kinds, notes, probed, records, settings, spans
 from torch.utils.data import DataLoader
 from training_loops import Loop, loader, pairs
 
-from headrace.doctor.attach.injection import probe_environment
+from headrace.doctor.attach.command import probe_environment
 
 
 def test_accumulated_batches_belong_to_one_step(tmp_path: Path) -> None:

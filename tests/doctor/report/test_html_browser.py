@@ -12,7 +12,7 @@ from made_reports import made_prescription, made_ranks, made_session
 from PIL import Image
 from test_hostile_texts import HOSTILE, _spoilt
 
-from headrace.doctor.report.html.page import html_page
+from headrace.doctor.report.html_page import html_page
 from headrace.doctor.report.view import report_view
 
 pytestmark = [

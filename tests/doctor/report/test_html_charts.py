@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from headrace.doctor.report.html.charts import FOLDER, stacked
+from headrace.doctor.report.html_page import FOLDER, stacked
 from headrace.doctor.report.view import Segment
 
 

@@ -31,8 +31,7 @@ from report_pages import GOLDEN
 
 from headrace.doctor.causes import Edit, diagnose
 from headrace.doctor.measure.diagnosis import Diagnosis, Statement
-from headrace.doctor.report.html.charts import FOLDER
-from headrace.doctor.report.html.page import MOST_BYTES, html_page
+from headrace.doctor.report.html_page import FOLDER, MOST_BYTES, html_page
 from headrace.doctor.report.run_text import ending
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session.model import CommandOutcome, Session
@@ -169,5 +168,5 @@ def test_the_templates_are_in_the_wheel(tmp_path: Path) -> None:
     )
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        names = {Path(name).name for name in archive.namelist() if "/html/templates/" in name}
+        names = {Path(name).name for name in archive.namelist() if "/report/templates/" in name}
     assert names == {path.name for path in FOLDER.iterdir()}

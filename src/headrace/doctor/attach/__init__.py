@@ -7,6 +7,6 @@ from headrace.doctor.attach.command import (
     CommandResult,
     exit_status,
     run_command,
+    trackers_offline,
 )
-from headrace.doctor.attach.injection import trackers_offline
 from headrace.doctor.attach.process_tree import Patience

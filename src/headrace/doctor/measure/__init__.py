@@ -18,15 +18,16 @@ from headrace.doctor.measure.diagnosis import (
 from headrace.doctor.measure.host import Host, host_of, hosts
 from headrace.doctor.measure.lower_bounds import (
     LEAST_GAIN,
+    USUAL_WARMUP,
     LowerBounds,
     interval,
     is_gain,
     is_valid,
     lower_bounds,
+    options_for,
     why_no_lower_bounds,
 )
 from headrace.doctor.measure.production import batch_rows, tensors_of
-from headrace.doctor.measure.progress import STARTED_AGAIN_S, DiagnosisPlan, about, options_for
 from headrace.doctor.measure.ranks import RanksTogether, is_late, rank_views, ranks_together, stalls_of_peers_us
 from headrace.doctor.measure.steps import (
     BACKWARD,

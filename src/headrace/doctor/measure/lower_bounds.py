@@ -8,14 +8,17 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from headrace.doctor.measure.batches import Join
-from headrace.doctor.measure.progress import options_for
 from headrace.doctor.measure.steps import pass_of, queue_of, window
 from headrace.doctor.measure.view import T_95, TrainerView, at_hand_us, replayed_work_us, window_us
+from headrace.doctor.probe import SETTLING_STEPS, replayed_steps
 from headrace.doctor.quantities import counted
 from headrace.doctor.session.after_run import Proof
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.trainers import DRAIN, LOAD, OBSERVE, REPLAY
 
+USUAL_WARMUP = 10
+"""Usual warm-up when the probe chooses it: the queue of two workers, and the settling steps."""
+FEWEST_OBSERVED, MOST_SUGGESTED = 3, 40
 BLOCKS = 8
 """Number of blocks per interval. A slow batch delays several steps, so steps are correlated; block means hardly are."""
 LEAST_GAIN = 0.02
@@ -69,6 +72,16 @@ def why_no_lower_bounds(session: Session, view: TrainerView | None) -> str:
     said = f"The run ended after {counted(seen, 'step')}, before cached batches were tried."
     options = options_for(seen)
     return f"{said} {options} leaves room for them." if options else f"{said} That takes a longer run."
+
+
+def options_for(steps: int) -> str:
+    """Return the option that leaves room for cached batches in a run of `steps` steps; empty if none does."""
+    for windows in (2, 1):  # the second one with the workers running
+        for observed in range(MOST_SUGGESTED, FEWEST_OBSERVED - 1, -1):
+            replayed = SETTLING_STEPS + replayed_steps(MOST_SUGGESTED, observed, 0.0)
+            if USUAL_WARMUP + observed + windows * replayed <= steps:
+                return f"--steps {observed}"
+    return ""
 
 
 def cached_step_us(session: Session, view: TrainerView) -> float | None:

@@ -155,7 +155,7 @@ class Outputs:
         failed += _drafted(self.draft, session)
         view = report_view(session, diagnosis, prescription, again=again)
         if self.html is not None:
-            from headrace.doctor.report.html.page import html_page  # jinja2 is needed only here
+            from headrace.doctor.report.html_page import html_page  # jinja2 is needed only here
 
             failed += _written("--html", self.html, lambda: [html_page(view, pictures)])
         console, descriptor = self.console(), 2 if self.json_to_standard_output else 1

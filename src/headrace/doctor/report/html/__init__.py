@@ -1,1 +1,0 @@
-"""HTML report as a single page without external resources or scripts."""
