@@ -121,7 +121,23 @@ def test_a_name_that_is_code_is_refused(own: Any, tmp_path: Path) -> None:
     look = tmp_path / "look"
     look_at_values(DataLoader(Pairs(tmp_path, own.Words(), is_listed=True)), str(look))
     content = look.read_bytes()
-    assert content.count(b'"name": "Words"') == 1
+    assert content.count(b'"name": "Words"') == 1  # of the captions, and not of the files
     look.write_bytes(content.replace(b'"name": "Words"', b'"name": "W;pwn"'))
     with pytest.raises(SessionError, match="W;pwn"):
         read_look(look)
+
+
+def test_only_what_the_dataset_calls_is_called(own: Any, tmp_path: Path) -> None:
+    called: list[Any] = []
+    data = Pairs(tmp_path, own.Words(), is_listed=True)
+    data.remove = _remover(called)  # type: ignore[attr-defined]
+    assert recipe_of(data, tmp_path).left == {}
+    assert called == []
+
+
+def _remover(called: list[Any]) -> Any:
+    class Remover:
+        def __call__(self, path: str) -> None:
+            called.append(path)
+
+    return Remover()

@@ -18,7 +18,7 @@ from threading import Thread, Timer
 from typing import Any, BinaryIO, Callable
 
 from .column_sources import plain_value
-from .held_calls import calls_seen
+from .held_calls import calls_seen, texts_given
 from .held_objects import held_pictures, live_objects
 from .leaves import MOST_LEAVES, OddKey, Path, as_array, leaves_of
 from .random_states import generators_held, generators_kept, generators_moved
@@ -145,9 +145,12 @@ def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S) -> dict[st
                 sys.modules["numpy"].save(pictures, held)
         found["transforms"], tokenizers, calls = live_objects(loader)
         found["called"] = indices
+        first = next((make for _, _, make in samples.of((0,))), None) if calls and texts and length else None
+        is_late = first is None or time.monotonic() > until
+        given = {} if is_late else texts_given(lambda: collate(first()))
         found["calls"] = [
             {**said, "length": rows.shape[1], "at": content.put(rows.tobytes())}
-            for said, rows in calls_seen(calls, texts, until + GRACE_S / 2)
+            for said, rows in calls_seen(calls, given, texts, until + GRACE_S / 2)
             if content.takes(rows.nbytes)
         ]
         found["tokenizers"] = [content.put(text.encode()) for text in tokenizers]
