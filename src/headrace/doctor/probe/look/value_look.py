@@ -145,9 +145,9 @@ def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S) -> dict[st
                 sys.modules["numpy"].save(pictures, held)
         found["transforms"], tokenizers, calls = live_objects(loader)
         found["called"] = indices
-        first = next((make for _, _, make in samples.of((0,))), None) if calls and texts and length else None
-        is_late = first is None or time.monotonic() > until
-        given = {} if is_late else texts_given(lambda: collate(first()))
+        is_tried = calls and texts and length and time.monotonic() <= until
+        firsts = [make for _, _, make in samples.of((0,))][:1] if is_tried else []
+        given = texts_given(lambda: collate(firsts[0]())) if firsts else {}
         found["calls"] = [
             {**said, "length": rows.shape[1], "at": content.put(rows.tobytes())}
             for said, rows in calls_seen(calls, given, texts, until + GRACE_S / 2)
