@@ -26,6 +26,7 @@ from headrace.doctor.adoption.recipe import ROW, LoaderRecipe, UnexplainedError
 from headrace.doctor.adoption.value_fields import PictureSource, RecipeDraft, input_names, only_picture
 from headrace.doctor.adoption.view_codes import argument_of, draws, evaluated, fits, steps_of, view_code
 from headrace.doctor.explain import (
+    CallExplanation,
     LeafPlacement,
     MaskExplanation,
     PictureExplanation,
@@ -43,7 +44,7 @@ _PILLOWS |= {"nearest-pillow": "nearest", "nearest-exact": "nearest", "cubic": "
 
 
 _MIXINGS = ("MixUp", "CutMix")
-_VALUES = (ValueExplanation, TokensExplanation)
+_VALUES = (ValueExplanation, TokensExplanation, CallExplanation)
 
 
 @dataclass
@@ -81,6 +82,7 @@ class _RecipeMaker(RecipeDraft):
             covered=tuple(map(path_text, order)),
             left={path_text(path): self._kind(path) for path in self.explained if path in self.left},
             imports=tuple(sorted(self.imports)),
+            folders=tuple(self.folders),
             image=self._image(view, augment),
         )
 

@@ -57,6 +57,8 @@ class LoaderRecipe:
     drop_last: bool = False
     imports: tuple[str, ...] = ()
     """Additional import statements of the module."""
+    folders: tuple[str, ...] = ()
+    """Folders of the user's modules that are imported."""
     script: tuple[str, ...] = ()
     """The script and its arguments; empty if the command names no file."""
     image: LookedImage | None = None

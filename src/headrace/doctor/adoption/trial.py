@@ -73,7 +73,7 @@ def loader_trial(
     if run is None or why_not:
         trial = LoaderTrial("not tried", why_not, module)
     else:
-        request = _request(session, view.trainer.pid, run, module, str(look))
+        request = _request(session, view.trainer.pid, run, module, str(look), recipe.folders)
         limit = f"no stage longer than {request.most_s:.0f} s"
         announce(f"trying Headrace's Loader on the run's files: about {EXPECTED_S:.0f} s, {limit}")
         trial = tried_loader(request)
@@ -86,7 +86,9 @@ def loader_trial(
     return trial
 
 
-def _request(session: Session, pid: int, run: RecordedRun, module: str, look: str) -> LoaderTrialRequest:
+def _request(
+    session: Session, pid: int, run: RecordedRun, module: str, look: str, folders: Sequence[str]
+) -> LoaderTrialRequest:
     """Return the request for the trainer `pid` of a session with the recorded work `run`."""
     trainer = next((one for one in session.processes if one.pid == pid), None)
     facts = {} if trainer is None else trainer.facts.get("process") or {}
@@ -98,7 +100,7 @@ def _request(session: Session, pid: int, run: RecordedRun, module: str, look: st
         module=module,
         look=look,
         interpreters=list(dict.fromkeys(own)),
-        paths=list(dict.fromkeys([os.path.dirname(os.path.abspath(script)), os.getcwd()])),
+        paths=list(dict.fromkeys([os.path.dirname(os.path.abspath(script)), os.getcwd(), *folders])),
         cores=None if cores is None else math.ceil(cores),
         step_us=(computing, max(waiting, float(steps.device.mean()) - computing)),
         team=run.team,

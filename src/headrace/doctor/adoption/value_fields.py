@@ -13,7 +13,7 @@ from PIL import Image
 
 from headrace.doctor.adoption.pixel_fields import LeafField
 from headrace.doctor.adoption.recipe import UnexplainedError
-from headrace.doctor.explain import TokensExplanation, ValueExplanation, explain_value
+from headrace.doctor.explain import CallExplanation, TokensExplanation, ValueExplanation, explain_value
 from headrace.doctor.explain.look import LeafPath, LeafValue, Look, LookedSample
 from headrace.doctor.explain.pictures import Array
 
@@ -43,6 +43,8 @@ class RecipeDraft:
     codes: dict[LeafPath, str] = field(default_factory=dict)
     placed: list[LeafField] = field(default_factory=list)
     imports: set[str] = field(default_factory=set)
+    folders: dict[str, None] = field(default_factory=dict)
+    """Folders of the user's modules that are imported."""
     tokenizers: dict[str, str] = field(default_factory=dict)
     """Tokenizers as JSON, by the constants that name their files."""
     one_hot: str = ""
@@ -60,12 +62,14 @@ class RecipeDraft:
         """Return True if a column is a value of a JSON member of a tar."""
         return self.look.is_stream and ".json." in f".{column}"
 
-    def value_code(self, path: LeafPath, by: ValueExplanation | TokensExplanation) -> str:
+    def value_code(self, path: LeafPath, by: ValueExplanation | TokensExplanation | CallExplanation) -> str:
         """Add the field of a leaf, and return the leaf as code.
 
         Raises:
             UnexplainedError: No field makes it.
         """
+        if isinstance(by, CallExplanation):
+            return self._called(path, by)
         return self._tokens(path, by) if isinstance(by, TokensExplanation) else self._value(path, by)
 
     def _value(self, path: LeafPath, by: ValueExplanation) -> str:
@@ -135,6 +139,26 @@ class RecipeDraft:
         dtype = self.look.samples[0].leaves[path].dtype
         is_own = dtype == {"ids": "int64", "mask": "bool"}[by.part]
         return f"batch[{name!r}][{by.part!r}]" + ("" if is_own else _CASTS.get(dtype, ""))
+
+    def _called(self, path: LeafPath, by: CallExplanation) -> str:
+        """Return the numbers that a callable of the user's own makes of a text."""
+        call = by.call
+        if not call.name:
+            where = "the script itself" if call.module == "__main__" else call.module
+            why = "it cannot be imported from there, nor made without arguments: see hr.Text(tokenizer, …)"
+            raise UnexplainedError(f"{call.called} of {where} makes it from {call.column}, but {why}")
+        name = self.name(path, "text")
+        self.sources[name] = call.column
+        if self.look.opened is None:
+            self.columns[name] = self.look.columns[call.column]
+        self.imports.add(f"from {call.module} import {call.name}")
+        self.folders[call.folder] = None
+        source = "" if self.look.opened is None else f", source={call.column!r}"
+        made = f"{call.name}()" if call.is_made else call.name
+        code = made if call.kind == "batch" else f"lambda texts, call={made}: [call(text) for text in texts]"
+        self.fields[name] = f'hr.Text({code}, max_length={by.length}, pad="max", pad_id={by.pad_id}{source})'
+        dtype = self.look.samples[0].leaves[path].dtype
+        return f"batch[{name!r}]['ids']" + ("" if dtype == "int64" else _CASTS.get(dtype, ""))
 
     def _one_hot(self, path: LeafPath, name: str, by: ValueExplanation, leaf: LeafValue) -> str:
         self.columns[name] = values_of(replace(by, kind="class"), self.look.columns)

@@ -10,12 +10,19 @@ from headrace.doctor.explain.pictures import GREY, PictureExplanation, explain_p
 from headrace.doctor.explain.placements import Box, LeafPlacement, Sighting
 from headrace.doctor.explain.planes import Normalisation, PlaneExplanation, explain_plane
 from headrace.doctor.explain.resampling import FILTERS, resample
-from headrace.doctor.explain.values import TokensExplanation, ValueExplanation, explain_tokens, explain_value
+from headrace.doctor.explain.values import (
+    CallExplanation,
+    TokensExplanation,
+    ValueExplanation,
+    explain_tokens,
+    explain_value,
+)
 
 __all__ = [
     "FILTERS",
     "GREY",
     "Box",
+    "CallExplanation",
     "LeafPlacement",
     "MaskExplanation",
     "Normalisation",

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, takewhile
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,26 @@ class SampleFiles:
 
 
 @dataclass(frozen=True)
+class LookedCall:
+    """Callable of the user's own, and the rows of numbers that it makes of a column's texts."""
+
+    column: str
+    kind: str
+    """"batch" if it takes a list of texts, "one" if it takes a text."""
+    called: str
+    """Its name in words."""
+    module: str
+    name: str
+    """Name to import from the module; empty if there is none."""
+    is_made: bool
+    """True if the name is a class, to be made without arguments."""
+    folder: str
+    """Folder of the module's outermost package."""
+    rows: Mapping[int, Array]
+    """Rows by the samples' indices."""
+
+
+@dataclass(frozen=True)
 class Look:
     """Samples of a dataset that were made without an error, and the columns of the dataset."""
 
@@ -146,6 +167,7 @@ class Look:
     """True if the dataset makes batches itself."""
     tokenizers: tuple[str, ...] = ()
     """Tokenizers (of the `tokenizers` library) that the loader holds, as JSON."""
+    calls: tuple[LookedCall, ...] = ()
     opened: SampleFiles | None = None
     numbers: Mapping[str, float] = field(default_factory=dict)
     """Numbers among the dataset's own attributes, by name."""
@@ -193,10 +215,20 @@ def _look(held: bytes, pictures: Path) -> Look:
         held=np.load(pictures, mmap_mode="r", allow_pickle=False) if outline["holds"] else None,
         is_batched=outline["is_batched"],
         tokenizers=tuple(_bytes(held, at).decode() for at in outline["tokenizers"]),
+        calls=tuple(_call(said, outline["called"], held) for said in outline["calls"]),
         opened=opened and SampleFiles(**{name: _frozen(value) for name, value in opened.items()}),
         numbers=outline["numbers"],
         mixed=None if outline["mixed"] is None else frozenset(map(tuple, outline["mixed"])),
     )
+
+
+def _call(said: Mapping[str, Any], indices: Sequence[int], held: bytes) -> LookedCall:
+    rows = np.frombuffer(_bytes(held, said["at"]), np.int64).reshape(len(indices), said["length"])
+    names = [*said["module"].split("."), *filter(None, [said["name"]])]
+    if not all(name.isidentifier() and not iskeyword(name) for name in names):  # they become code
+        raise ValueError(f"expected names to import, got {'.'.join(names)!r}")
+    kept = {name: value for name, value in said.items() if name not in ("at", "length")}
+    return LookedCall(**kept, rows=dict(zip(indices, rows, strict=True)))
 
 
 def _frozen(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,10 @@ from headrace.doctor.explain.masks import MaskExplanation, explain_mask
 from headrace.doctor.explain.pictures import LeafPlacement, PictureExplanation, Sighting, explain_picture
 from headrace.doctor.explain.planes import PlaneExplanation, explain_plane
 from headrace.doctor.explain.values import (
+    CallExplanation,
     TokensExplanation,
     ValueExplanation,
+    explain_call,
     explain_tokens,
     explain_value,
     tokenizers_of,
@@ -35,7 +37,7 @@ class LeafExplanation:
     """Explanation of a leaf; `by` is None if there is none."""
 
     path: LeafPath
-    by: ArrayExplanation | ValueExplanation | TokensExplanation | None
+    by: ArrayExplanation | ValueExplanation | TokensExplanation | CallExplanation | None
     input: int | None = None
     """Number of the sample's input, in read order."""
     decoding: str = ""
@@ -53,7 +55,7 @@ def explain_look(look: Look, most_s: float = MOST_S) -> dict[LeafPath, LeafExpla
     After `most_s`, remaining arrays are only compared with known views, not searched. Images whose colours a known
     library's transform randomises are not searched: no window can be recognised in them.
     """
-    samples, columns, until = look.samples, look.columns, time.thread_time() + most_s
+    samples, until = look.samples, time.thread_time() + most_s
     is_drawn = bool(look.transforms) and all(one.augment for one in look.transforms)
     paths = [path for path in samples[0].leaves if all(path in each.leaves for each in samples)]
     found: dict[LeafPath, LeafExplanation] = {}
@@ -65,7 +67,7 @@ def explain_look(look: Look, most_s: float = MOST_S) -> dict[LeafPath, LeafExpla
             is_sought = not (is_drawn and is_coloured(leaf))
             found[path] = _explained_array(path, samples, views, until if is_sought else 0.0)
         else:
-            found[path] = _explained_value(path, samples, columns, tokenizers)
+            found[path] = _explained_value(path, look, tokenizers)
         placed = getattr(found[path].by, "placements", ())
         views += [placed] if placed and placed not in views else []
     return {path: found[path] for path in paths}
@@ -95,9 +97,8 @@ def _explained_array(
     return LeafExplanation(path, None, is_random=is_random)
 
 
-def _explained_value(
-    path: LeafPath, samples: Sequence[LookedSample], columns: Mapping[str, Sequence[Any]], tokenizers: Sequence[Any]
-) -> LeafExplanation:
+def _explained_value(path: LeafPath, look: Look, tokenizers: Sequence[Any]) -> LeafExplanation:
+    samples, columns = look.samples, look.columns
     leaves = [each.leaves[path] for each in samples]
     is_random = _differs_by_making(samples, leaves)
     if any(leaf.kind == "object" for leaf in leaves):
@@ -105,7 +106,8 @@ def _explained_value(
     values, indices = [leaf.value for leaf in leaves], [each.index for each in samples]
     by = explain_value(values, indices, columns)
     if by is None and all(leaf.kind == "array" for leaf in leaves):
-        return LeafExplanation(path, explain_tokens(values, indices, columns, tokenizers), is_random=is_random)
+        tokens = explain_tokens(values, indices, columns, tokenizers) or explain_call(values, indices, look.calls)
+        return LeafExplanation(path, tokens, is_random=is_random)
     return LeafExplanation(path, by, is_random=is_random)
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from headrace.doctor.explain.placements import Array
+
+if TYPE_CHECKING:
+    from headrace.doctor.explain.look import LookedCall
 
 Kind = Literal["equal", "affixed", "class", "affine", "one-hot", "index", "constant"]
 
@@ -137,6 +140,30 @@ class TokensExplanation:
     """Tokens per row, padding included."""
     pad_id: int | None
     """Padding token; None if no row was padded."""
+
+
+@dataclass(frozen=True)
+class CallExplanation:
+    """Recipe of a leaf by a callable of the user's own from the sample's text."""
+
+    call: LookedCall
+    length: int
+    pad_id: int
+    """Last id of the row with most equal ids at its end."""
+
+
+def explain_call(
+    leaves: Sequence[Array], indices: Sequence[int], calls: Sequence[LookedCall]
+) -> CallExplanation | None:
+    """Return the callable that makes all leaves, one with a name to import if possible; None if none does."""
+    if any(leaf.dtype.kind not in "iu" for leaf in leaves):
+        return None
+    for call in sorted(calls, key=lambda call: not call.name):
+        rows = [call.rows.get(index) for index in indices]
+        if all(row is not None and np.array_equal(leaf, row) for leaf, row in zip(leaves, rows, strict=True)):
+            ends = [int(np.flatnonzero(leaf != leaf[-1]).max(initial=-1)) for leaf in leaves]
+            return CallExplanation(call, len(leaves[0]), int(leaves[ends.index(min(ends))][-1]))
+    return None
 
 
 def tokenizers_of(texts: Sequence[str]) -> list[Any]:

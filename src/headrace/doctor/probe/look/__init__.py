@@ -5,6 +5,7 @@
 - `digests`: digests of batches, by which runs, workers and ranks are compared.
 - `objects`: attributes and members of live objects, and descriptions of loaders.
 - `column_sources`, `columns`: sequences with a value for each sample.
+- `held_calls`: what functions and objects of the user's own make of texts.
 - `held_objects`: images, transforms and tokenizers that a loader holds.
 - `raw_samples`, `value_trace`: samples as stored, and what making one decodes.
 - `value_look`: the inspection of a loader's samples that uses all of these.

@@ -10,6 +10,7 @@ from itertools import islice
 from types import FunctionType
 from typing import Any
 
+from .held_calls import is_own_call
 from .objects import COMPOSED, LEAVES, attributes_of, class_name, members_of, named_in, reached
 
 MOST_BYTES = 1 << 30
@@ -69,19 +70,29 @@ _MOST_TOKENIZER = 16 << 20
 """Maximum characters of a tokenizer as JSON."""
 
 
-def live_objects(loader: Any) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the outermost transforms that a loader reaches, as Loader arguments, and its tokenizers as JSON.
+def live_objects(loader: Any) -> tuple[list[dict[str, Any]], list[str], list[Any]]:
+    """Return the outermost transforms a loader reaches as Loader arguments, its tokenizers as JSON, and callables.
 
     There are no transforms if the program's Python has no headrace.
     """
     transforms: list[dict[str, Any]] = []
     tokenizers: list[str] = []
+    calls: list[Any] = []
     dataset = loader.dataset
     makers = [getattr(type(dataset), name, None) for name in _MAKERS]
     stages = attributes_of(dataset).get("pipeline")  # of webdataset
     inner = (loader.collate_fn, *makers, *(stages if isinstance(stages, list) else ()))
     roots = [(dataset, 0), *((one, 1) for one in inner)]
-    found = reached(roots, lambda one: _is_transform(one) or _is_tokenizer(one), _MOST_LEVELS, _MOST_OBJECTS, _inner)
+    outer = {id(one) for one, _ in roots}
+
+    def is_known(thing: Any) -> bool:
+        if _is_transform(thing) or _is_tokenizer(thing):
+            return True
+        if len(calls) < _MOST_FOUND and id(thing) not in outer and is_own_call(thing):
+            calls.append(thing)
+        return False
+
+    found = reached(roots, is_known, _MOST_LEVELS, _MOST_OBJECTS, _inner)
     for thing in islice(found, _MOST_FOUND):
         library = class_name(type(thing)).partition(".")[0]
         if library in _TRANSLATORS:
@@ -89,7 +100,7 @@ def live_objects(loader: Any) -> tuple[list[dict[str, Any]], list[str]]:
             transforms += [] if translated is None else [translated]
         elif (text := _tokenizer_text(thing)) is not None and text not in tokenizers:
             tokenizers.append(text)
-    return transforms, tokenizers
+    return transforms, tokenizers, calls
 
 
 def _inner(thing: Any) -> list[Any]:

@@ -18,6 +18,7 @@ from threading import Thread, Timer
 from typing import Any, BinaryIO, Callable
 
 from .column_sources import plain_value
+from .held_calls import calls_seen, texts_given
 from .held_objects import held_pictures, live_objects
 from .leaves import MOST_LEAVES, OddKey, Path, as_array, leaves_of
 from .objects import attributes_of
@@ -135,13 +136,24 @@ def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S) -> dict[st
                 said = _looked_at(make, collate, index, making, content, held, keeps_order=samples.is_stream)
                 found["samples"].append({**said, **_raw(samples.raw(index), content)})
         found["mixed"] = None if found["ended"] == "size" else _mixed(samples, loader)
-        found["columns"] = _columns(samples, content, until + GRACE_S / 2)
+        indices = list(dict.fromkeys(said["index"] for said in found["samples"]))
+        texts: dict[str, list[str]] = {}
+        found["columns"] = _columns(samples, content, until + GRACE_S / 2, indices, texts)
         found["opened"] = samples.opened
         found["holds"] = held is not None and any(said["is_held"] for said in found["samples"])
         if found["holds"]:
             with open(f"{path}{HELD}", "wb") as pictures:
                 sys.modules["numpy"].save(pictures, held)
-        found["transforms"], tokenizers = live_objects(loader)
+        found["transforms"], tokenizers, calls = live_objects(loader)
+        found["called"] = indices
+        is_tried = calls and texts and length and time.monotonic() <= until
+        firsts = [make for _, _, make in samples.of((0,))][:1] if is_tried else []
+        given = texts_given(lambda: collate(firsts[0]())) if firsts else {}
+        found["calls"] = [
+            {**said, "length": rows.shape[1], "at": content.put(rows.tobytes())}
+            for said, rows in calls_seen(calls, given, texts, until + GRACE_S / 2)
+            if content.takes(rows.nbytes)
+        ]
         found["tokenizers"] = [content.put(text.encode()) for text in tokenizers]
         found["chosen"] = chosen_of(loader, length)
         found["numbers"] = {
@@ -220,8 +232,13 @@ def chosen_of(loader: Any, length: int | None) -> list[int] | None:
     return taken if len(taken) == len(indices) else None
 
 
-def _columns(samples: Samples, content: _Content, until: float) -> list[dict[str, Any]]:
-    """Write the complete columns of a dataset, and return their names, lengths and positions."""
+def _columns(
+    samples: Samples, content: _Content, until: float, indices: list[int], texts: dict[str, list[str]]
+) -> list[dict[str, Any]]:
+    """Write the complete columns of a dataset, and return their names, lengths and positions.
+
+    `texts` gets those of the samples at `indices`, by column.
+    """
     until, left = min(until, time.monotonic() + MOST_COLUMNS_S), MOST_COLUMN_BYTES
     found: list[dict[str, Any]] = []
     for column in samples.columns():
@@ -238,6 +255,9 @@ def _columns(samples: Samples, content: _Content, until: float) -> list[dict[str
         if left < 0:
             break
         found.append({"name": column.name, "length": len(values), "at": content.put(data)})
+        its = [values[index] for index in indices if index < len(values)]
+        if len(its) == len(indices) > 1 and all(isinstance(one, str) for one in its):
+            texts[column.name] = its
     return found
 
 

@@ -1,0 +1,143 @@
+"""A tokenizer of the script's own is called by the draft, if it makes the same tokens again from the same text."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+from headrace.doctor.adoption.explained_recipe import explained_recipe
+from headrace.doctor.adoption.module import module_text, write_files
+from headrace.doctor.adoption.recipe import LoaderRecipe
+from headrace.doctor.explain.look import read_look
+from headrace.doctor.explain.samples import explain_look
+from headrace.doctor.probe.look.value_look import look_at_values
+from headrace.errors import SessionError
+
+COUNT, LENGTH = 12, 9
+WORDS = ["a", "bridge", "over", "the", "green", "river", "near", "two", "small", "boats"]
+TOKENIZERS = """
+import torch
+class Words:
+    def __init__(self, first=1):
+        self.first = first
+    def __call__(self, texts):
+        texts = [texts] if isinstance(texts, str) else texts
+        rows = torch.zeros(len(texts), 9, dtype=torch.long)
+        for row, text in zip(rows, texts):
+            ids = [self.first] + [len(word) + 2 for word in text.split()][:8]
+            row[: len(ids)] = torch.tensor(ids)
+        return rows
+class Random(Words):
+    def __call__(self, texts):
+        return super().__call__(texts) + torch.randint(0, 100, (1, 9))
+class Longest(Words):
+    def __call__(self, texts):
+        rows = super().__call__(texts)
+        return rows[:, : int((rows > 0).sum(1).max())]
+class Listing:
+    def __call__(self, text):
+        return [ord(letter) for letter in text.ljust(9)[:9]]
+def function(texts):
+    return Words(4)(texts)
+shared = Words(7)
+"""
+
+
+class Pairs(Dataset[Any]):
+    def __init__(self, folder: Path, tokenizer: Any, *, is_listed: bool) -> None:
+        state = np.random.default_rng(0)
+        self.files = [str(folder / f"{number}.png") for number in range(COUNT)]
+        for file in self.files:
+            Image.fromarray(state.integers(0, 256, (24, 24, 3), np.uint8)).save(file)
+        self.captions = [" ".join(state.choice(WORDS, 2 + number % 5)) for number in range(COUNT)]
+        self.tokenizer, self.is_listed = tokenizer, is_listed
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: int) -> Any:
+        image = torch.from_numpy(np.array(Image.open(self.files[index]))).permute(2, 0, 1).float() / 255
+        text = self.captions[index]
+        tokens = self.tokenizer([text])[0] if self.is_listed else torch.tensor(self.tokenizer(text))
+        return {"image": image, "text": tokens}
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Module of the script's own."""
+    (tmp_path / "own_tokens.py").write_text(TOKENIZERS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "own_tokens", raising=False)
+    return importlib.import_module("own_tokens")
+
+
+def recipe_of(data: Pairs, folder: Path) -> LoaderRecipe:
+    look_at_values(DataLoader(data), str(folder / "look"))
+    look = read_look(folder / "look")
+    return explained_recipe(look, explain_look(look))
+
+
+@pytest.mark.parametrize(
+    ("made", "statement"),
+    [("Words()", "Words"), ("shared", "shared"), ("function", "function"), ("Listing()", "Listing")],
+)
+def test_a_tokenizer_is_imported_and_makes_the_tokens(made: str, statement: str, own: Any, tmp_path: Path) -> None:
+    data = Pairs(tmp_path, eval(made, vars(own)), is_listed=statement != "Listing")
+    recipe = recipe_of(data, tmp_path)
+    assert recipe.left == {}
+    assert f"from own_tokens import {statement}" in recipe.imports
+    assert recipe.folders == (str(tmp_path),)
+    draft = ModuleType("draft")
+    exec(module_text(recipe, write_files(recipe, tmp_path)), vars(draft))
+    loader = draft.make_loader(5)
+    tokens = np.concatenate([batch["text"].numpy() for batch in draft.batches(loader)])
+    assert tokens.tolist() == [data[index]["text"].tolist() for index in range(COUNT)]
+
+
+@pytest.mark.parametrize("made", ["Random()", "Longest()", "lambda texts: torch.rand(len(texts), 9)"])
+def test_other_tokens_on_a_second_call_or_of_another_length_are_left(made: str, own: Any, tmp_path: Path) -> None:
+    recipe = recipe_of(Pairs(tmp_path, eval(made, vars(own)), is_listed=True), tmp_path)
+    assert list(recipe.left) == ["text"]
+    assert "image" in recipe.covered
+
+
+def test_a_tokenizer_made_with_arguments_is_named_as_the_reason(own: Any, tmp_path: Path) -> None:
+    recipe = recipe_of(Pairs(tmp_path, own.Words(5), is_listed=True), tmp_path)
+    assert list(recipe.left) == ["text"]
+    (note,) = [part.note for part in recipe.parts if part.part == "text"]
+    assert note.startswith("Words of own_tokens makes it from captions, but it cannot be imported")
+
+
+def test_a_name_that_is_code_is_refused(own: Any, tmp_path: Path) -> None:
+    look = tmp_path / "look"
+    look_at_values(DataLoader(Pairs(tmp_path, own.Words(), is_listed=True)), str(look))
+    content = look.read_bytes()
+    assert content.count(b'"name": "Words"') == 1  # of the captions, and not of the files
+    look.write_bytes(content.replace(b'"name": "Words"', b'"name": "W;pwn"'))
+    with pytest.raises(SessionError, match="W;pwn"):
+        read_look(look)
+
+
+def test_only_what_the_dataset_calls_is_called(own: Any, tmp_path: Path) -> None:
+    called: list[Any] = []
+    data = Pairs(tmp_path, own.Words(), is_listed=True)
+    data.remove = _remover(called)  # type: ignore[attr-defined]
+    assert recipe_of(data, tmp_path).left == {}
+    assert called == []
+
+
+def _remover(called: list[Any]) -> Any:
+    class Remover:
+        def __call__(self, path: str) -> None:
+            called.append(path)
+
+    return Remover()
