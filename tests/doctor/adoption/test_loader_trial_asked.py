@@ -63,7 +63,7 @@ def test_a_loader_that_is_waited_for_is_tried(requests: list[LoaderTrialRequest]
     assert found is not None
     assert (found.why, found.degree, found.reason) == ("failed", "part", DRAFT.recipe.reason)
     assert found.parts == [PART]
-    assert [quantities(line) for line in said] == [["10 s", "30 s"]]
+    assert [quantities(line) for line in said] == [["10 s", "15 s"]]
     (request,) = requests
     run = recorded_in(session)
     assert (request.module, request.look) == (DRAFT.module_text, str(LOOK))

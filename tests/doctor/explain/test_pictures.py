@@ -117,9 +117,9 @@ def test_a_leaf_that_is_empty_in_some_samples_is_not_explained() -> None:
     assert explain_plane(seen) is None
 
 
-@pytest.mark.parametrize("first", ["smooth", "grey", "flat"])
-def test_a_photograph_that_tells_little_decides_nothing(first: str) -> None:
-    """The right filter and channels are those that fit all samples, whichever comes first."""
+@pytest.mark.parametrize(("first", "count"), [("smooth", 1), ("grey", 1), ("grey", 5), ("flat", 1)])
+def test_photographs_that_tell_little_decide_nothing(first: str, count: int) -> None:
+    """The right filter and channels are those that fit all samples, whichever come first, and however many."""
     state = np.random.default_rng(3)
     sources = [photograph(state, 150, 200) for _ in range(3)]
     ramp = np.add.outer(np.arange(150.0), np.arange(200.0))[..., None]
@@ -129,7 +129,7 @@ def test_a_photograph_that_tells_little_decides_nothing(first: str) -> None:
         "flat": np.full((150, 200, 3), 17, np.uint8),
     }
     seen = []
-    for source in (told[first], *sources):
+    for source in (*[told[first]] * count, *sources):
         resized = np.array(Image.fromarray(source).resize((85, 64), Image.Resampling.BILINEAR))
         leaf = (resized[:, 10:74].astype(np.float32) / 255 - 0.5) / 0.25
         seen.append(Sighting(leaf.transpose(2, 0, 1), source, sizes=((64, 85),)))

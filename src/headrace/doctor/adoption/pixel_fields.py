@@ -69,8 +69,8 @@ class LeafField:
     """Other leaves of the same values."""
 
     def makes_same(self, other: LeafField) -> bool:
-        """Return True if two fields make the same values, with the same draws."""
-        return all(
+        """Return True if two fields show the same windows of one file, as far as they are known."""
+        return bool(self.placements) and all(
             getattr(self, name) == getattr(other, name)
             for name in ("kind", "arguments", "view", "augment", "placements")
         )

@@ -264,13 +264,18 @@ def _measured(
 ) -> tuple[float, PictureExplanation] | None:
     """Return the explanation that the candidates of all samples agree on, verified on all pixels.
 
-    The sum of the samples' differences in levels distinguishes filters that a single sample does not.
+    The sum of the samples' differences in levels distinguishes filters that a single sample does not. The channels of
+    grey photographs are equal and fit many; those of one colour photograph fit them all.
     """
-    fits = [one.fit for one in found if one.fit is not None]
-    if not fits:
-        return None
-    # The channels of a grey photograph are equal, and fit those of all others.
-    of_grid = max(fits, key=lambda fit: sum(each.channels == fit.channels for each in fits))
+    by_channels = {one.fit.channels: one.fit for one in found if one.fit is not None}
+    measured = (_measured_by(fit, found, leaves, seen, layout) for fit in by_channels.values())
+    return min((one for one in measured if one is not None), key=lambda one: one[0], default=None)
+
+
+def _measured_by(
+    of_grid: _Fit, found: Sequence[_Candidate], leaves: Sequence[Array], seen: Sequence[Sighting], layout: str
+) -> tuple[float, PictureExplanation] | None:
+    """Return the same for the channels of one sample's fit."""
     scales, shifts, levels = list[Floats](), list[Floats](), list[float]()
     fills: set[tuple[float, ...]] = set()
     pairs: list[tuple[Array, Floats]] = []
