@@ -162,8 +162,12 @@ def _missing(before: LoaderObservation, after: LoaderObservation, leaf: str) -> 
 
 
 def _samples(before: LoaderObservation, after: LoaderObservation, fixed: list[str]) -> Iterator[Difference]:
-    """Yield a difference if one loader lacks samples of the other, by the leaf with the most different values."""
-    leaf = max(fixed, key=lambda name: len(set(before.epochs[0].leaves[name].digests)), default=None)
+    """Yield a difference if one loader lacks samples of the other, by the leaf with the most different values.
+
+    Of equals, a leaf that is no image: a few images may be rounded otherwise.
+    """
+    of = before.epochs[0].leaves
+    leaf = max(fixed, key=lambda name: (len(set(of[name].digests)), not of[name].thumbnails), default=None)
     missing = (0, 0) if leaf is None else _missing(before, after, leaf)
     most = max(before.epochs[0].samples, after.epochs[0].samples)
     if leaf is not None and 0 < max(missing) <= most / 2:  # if most values differ, they do not identify samples
