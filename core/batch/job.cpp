@@ -13,6 +13,8 @@ std::int32_t whole(double value) {
     return static_cast<std::int32_t>(value);
 }
 
+std::uint8_t flip(double value) { return value == kFlippedFirst ? kFlippedFirst : value != 0.0; }
+
 }  // namespace
 
 void write_view(const View& v, double* row) {
@@ -23,9 +25,8 @@ void write_view(const View& v, double* row) {
 }
 
 View read_view(const double* r) {
-    return {r[0],         r[1],         r[2],         r[3],        whole(r[4]),  whole(r[5]),
-            whole(r[6]),  whole(r[7]),  whole(r[8]),  whole(r[9]), whole(r[10]), whole(r[11]),
-            whole(r[12]), whole(r[13]), r[14] != 0.0, r[15] != 0.0};
+    return {r[0],        r[1],        r[2],         r[3],         whole(r[4]),  whole(r[5]),  whole(r[6]), whole(r[7]),
+            whole(r[8]), whole(r[9]), whole(r[10]), whole(r[11]), whole(r[12]), whole(r[13]), flip(r[14]), flip(r[15])};
 }
 
 void Job::prepare() {

@@ -135,7 +135,7 @@ void SampleWorker::deliver(const FieldItem& item, const Image& image, const View
     if (item.field.cache.cut == Cut::final) {
         const FinalPixels pixels(item, chain_, canvas_);
         View upright = view;
-        upright.hflip = upright.vflip = false;
+        upright.hflip = upright.vflip = 0;
         write(item, pixels.format(), pixels.data(), image, upright, {});
         pixels.put(image);
         return finish_cached(item, pixels, view);

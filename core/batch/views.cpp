@@ -66,7 +66,9 @@ Window scaled_window(const View& v, const Image& image, int eighths) {
             std::min(height, (v.bottom * eighths + before_y + 7) / 8),
             v.inner_width,
             v.inner_height,
-            v.hflip};
+            v.hflip != 0,
+            v.hflip == kFlippedFirst,
+            v.vflip == kFlippedFirst};
 }
 
 View choose_view(const Job& job, int sample, const Image& image) {

@@ -15,6 +15,7 @@ void bind_constants(nb::module_& m) {
     m.attr("RNG_VERSION") = kRngVersion;
     m.attr("MAX_VIEW_OPS") = kMaxOps;
     m.attr("MAX_COPIES") = kMostCopies;
+    m.attr("FLIPPED_FIRST") = static_cast<int>(kFlippedFirst);
     nb::enum_<Code>(m, "Code", nb::is_arithmetic(), "Reasons why a sample could not be delivered.")
         .value("DECLINED", Code::declined)
         .value("CORRUPT", Code::corrupt)

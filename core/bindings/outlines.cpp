@@ -81,12 +81,12 @@ void paint(const Mask& mask, const Values<std::int64_t>& runs, int height, const
 void bind_outlines(nb::module_& m) {
     m.def(
         "nearest_pixels",
-        [](double from, double to, int low, int high, int outputs) {
+        [](double from, double to, int low, int high, int outputs, bool backward) {
             Taps taps;
-            taps.nearest(Filter::nearest, from, to, low, high, outputs, false);
+            taps.nearest(Filter::nearest, from, to, low, high, outputs, false, backward);
             return to_numpy(std::move(taps.start));
         },
-        "begin"_a, "end"_a, "low"_a, "high"_a, "count"_a);
+        "begin"_a, "end"_a, "low"_a, "high"_a, "count"_a, "backward"_a);
     m.def("paint_polygons", &paint_polygons, "masks"_a, nb::kw_only(), "xy"_a, "ends"_a, "owners"_a, "rows"_a,
           "columns"_a);
     m.def("paint_runs", &paint, "mask"_a, nb::kw_only(), "runs"_a, "height"_a, "rows"_a, "columns"_a);

@@ -46,11 +46,11 @@ void spread(const std::uint8_t* row, int pixels, const WideSampler::Source& sour
 
 }  // namespace
 
-void WideSampler::set(Axis& axis, Filter filter, double from, double to, int low, int high, int outputs,
-                      bool reversed) {
+void WideSampler::set(Axis& axis, Filter filter, double from, double to, int low, int high, int outputs, bool reversed,
+                      bool backward) {
     if (is_nearest(filter)) {
         Taps taps;
-        taps.nearest(filter, from, to, low, high, outputs, reversed);
+        taps.nearest(filter, from, to, low, high, outputs, reversed, backward);
         axis.start = taps.start;
         axis.count = taps.count;
         axis.stride = 1;
@@ -98,8 +98,8 @@ void WideSampler::begin(const Window& window, Filter filter, const Source& sourc
     width_ = window.width;
     height_ = window.height;
     next_row_ = source.first_row;
-    set(columns_, filter, window.x0, window.x1, window.left, window.right, width_, window.mirror);
-    set(rows_, filter, window.y0, window.y1, window.top, window.bottom, height_, false);
+    set(columns_, filter, window.x0, window.x1, window.left, window.right, width_, window.mirror, window.backward_x);
+    set(rows_, filter, window.y0, window.y1, window.top, window.bottom, height_, false, window.backward_y);
     first_ = *std::min_element(columns_.start.begin(), columns_.start.end());
     last_ = first_;
     for (int i = 0; i < width_; ++i) last_ = std::max(last_, columns_.start[i] + columns_.count[i]);

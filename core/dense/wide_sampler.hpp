@@ -61,7 +61,8 @@ private:
         std::vector<double> weight;
         int stride = 0;
     };
-    static void set(Axis& axis, Filter filter, double from, double to, int low, int high, int outputs, bool reversed);
+    static void set(Axis& axis, Filter filter, double from, double to, int low, int high, int outputs, bool reversed,
+                    bool backward);
     void read(const std::uint8_t* row);
     void across();
     void store(int canvas_y, int x, int pixels, const double* values);

@@ -87,9 +87,9 @@ DepthMap map_of(const Source& source, const DepthFormat& f) {
     return DepthMap::between(f, quantile(valid, f.low), quantile(valid, f.high));
 }
 
-int picked(double from, double to, int low, int high, int outputs, int i) {
+int picked(double from, double to, int low, int high, int outputs, int i, bool backward) {
     Taps taps;
-    taps.nearest(Filter::nearest, from, to, low, high, outputs, false);
+    taps.nearest(Filter::nearest, from, to, low, high, outputs, false, backward);
     return taps.start[i];
 }
 
@@ -102,8 +102,8 @@ void for_each_pixel(const View& v, Check check) {
             const int row = (v.vflip ? v.height - 1 - y : y) - v.inner_y;
             const bool inside = column >= 0 && column < v.inner_width && row >= 0 && row < v.inner_height;
             check(static_cast<std::size_t>(y) * v.width + x,
-                  inside ? picked(v.x0, v.x1, v.left, v.right, v.inner_width, column) : -1,
-                  inside ? picked(v.y0, v.y1, v.top, v.bottom, v.inner_height, row) : -1);
+                  inside ? picked(v.x0, v.x1, v.left, v.right, v.inner_width, column, v.hflip == kFlippedFirst) : -1,
+                  inside ? picked(v.y0, v.y1, v.top, v.bottom, v.inner_height, row, v.vflip == kFlippedFirst) : -1);
         }
     }
 }

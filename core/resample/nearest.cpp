@@ -30,8 +30,9 @@ void NearestSampler::start(const Window& window, Filter filter, int pixel_bytes,
     first_column_ = first_column;
     next_output_ = 0;
     line_.resize(static_cast<std::size_t>(pixel_bytes) * (window.width + kRowSlack));
-    across_.nearest(filter, window.x0, window.x1, window.left, window.right, window.width, window.mirror);
-    down_.nearest(filter, window.y0, window.y1, window.top, window.bottom, window.height, false);
+    across_.nearest(filter, window.x0, window.x1, window.left, window.right, window.width, window.mirror,
+                    window.backward_x);
+    down_.nearest(filter, window.y0, window.y1, window.top, window.bottom, window.height, false, window.backward_y);
 }
 
 void NearestSampler::take(const std::uint8_t* rows, std::size_t stride, int count) {

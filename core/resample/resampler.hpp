@@ -25,6 +25,7 @@ struct Window {
     int left, top, right, bottom;  // bounds of the taps
     int width, height;             // of the output
     bool mirror;                   // horizontal flip
+    bool backward_x, backward_y;   // nearest rounds ties as in the mirrored source
 };
 
 // Rows and columns of the source that a window needs.

@@ -158,7 +158,13 @@ void Taps::blend(const Blend& axis, int slots, int one, bool reversed) {
     }
 }
 
-void Taps::nearest(Filter filter, double from, double to, int low, int high, int outputs_, bool reversed) {
+void Taps::nearest(Filter filter, double from, double to, int low, int high, int outputs_, bool reversed,
+                   bool backward) {
+    if (backward) {
+        nearest(filter, low + high - to, low + high - from, low, high, outputs_, !reversed, false);
+        for (std::int32_t& pixel : start) pixel = low + high - 1 - pixel;
+        return;
+    }
     outputs = outputs_;
     stride = 1;
     start.assign(outputs, 0);

@@ -54,8 +54,8 @@ struct Taps {
     void blend(const Blend&, int slots, int one, bool reversed);
 
     // The same for nearest: the pixel under the centre of each output, as Pillow picks it, or for `nearest_exact` as
-    // torch does: they differ where a centre lies between two pixels.
-    void nearest(Filter filter, double from, double to, int low, int high, int outputs, bool reversed);
+    // torch does: they differ where a centre lies between two pixels. `backward` rounds as in the mirrored source.
+    void nearest(Filter filter, double from, double to, int low, int high, int outputs, bool reversed, bool backward);
 
 private:
     std::vector<double> exact_;

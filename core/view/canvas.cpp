@@ -67,6 +67,7 @@ void Axis::resize(int size) {
             "a padded canvas cannot be resized: a crop before the resize is larger than this image, and pads it; "
             "resize first, or make the crop smaller");
     size_ = inner_size_ = checked_side(size);
+    was_flipped_ = flipped_;
 }
 
 View Canvas::view() const {
@@ -89,8 +90,8 @@ View Canvas::view() const {
             .inner_y = empty ? 0 : y.inner_start_,
             .inner_width = empty ? 0 : x.inner_size_,
             .inner_height = empty ? 0 : y.inner_size_,
-            .hflip = x.flipped_,
-            .vflip = y.flipped_};
+            .hflip = x.turn(),
+            .vflip = y.turn()};
 }
 
 }  // namespace headrace

@@ -22,6 +22,8 @@ public:
     void crop(int start, int size);
     void resize(int size);  // Fault(view) on a padded axis: its fill would be blended into the image
     void flip() { flipped_ = !flipped_; }
+    // The flip of a view, with the resize that came after it, if any.
+    std::uint8_t turn() const { return !flipped_ ? 0 : was_flipped_ ? kFlippedFirst : 1; }
 
 private:
     friend class Canvas;
@@ -31,7 +33,7 @@ private:
     int low_, high_;    // tap bounds, source pixels
     int size_;          // canvas
     int inner_start_, inner_size_;
-    bool flipped_ = false;
+    bool flipped_ = false, was_flipped_ = false;  // now, and at the last resize
 };
 
 class Canvas {

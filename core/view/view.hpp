@@ -11,7 +11,10 @@ struct View {
     std::int32_t width = 0, height = 0;                     // output canvas
     std::int32_t inner_x = 0, inner_y = 0;                  // rectangle of the window on the canvas; the
     std::int32_t inner_width = 0, inner_height = 0;         // rest is padding
-    bool hflip = false, vflip = false;                      // of the whole canvas, applied last
+    std::uint8_t hflip = 0, vflip = 0;                      // of the whole canvas, applied last; 0: none
 };
+
+// Value of a flip that came before the resize: nearest then rounds ties as in the mirrored image. Others are 1.
+inline constexpr std::uint8_t kFlippedFirst = 2;
 
 }  // namespace headrace

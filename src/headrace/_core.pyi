@@ -12,6 +12,7 @@ RNG_VERSION: Final[int]
 AUGMENT_COLUMNS: Final[int]
 MAX_VIEW_OPS: Final[int]
 MAX_COPIES: Final[int]
+FLIPPED_FIRST: Final[int]
 RETRY_WAITS_S: Final[tuple[float, ...]]
 
 class Code(IntEnum):
@@ -171,7 +172,7 @@ def exact_sin_cos(degrees: float) -> tuple[float, float]: ...
 
 # --- outlines of instances (core/dense) ---
 
-def nearest_pixels(begin: float, end: float, low: int, high: int, count: int) -> NDArray[np.int32]: ...
+def nearest_pixels(begin: float, end: float, low: int, high: int, count: int, backward: bool) -> NDArray[np.int32]: ...
 def paint_polygons(
     masks: NDArray[np.uint8],
     *,

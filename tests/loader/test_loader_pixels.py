@@ -126,32 +126,38 @@ def test_nearest_equals_pillow(folder):
             np.testing.assert_array_equal(got, expected, err_msg=f"sample {number}")
 
 
+FLIPS = {"none": (), "across": (-1,), "down": (-2,), "both": (-1, -2)}
+
+
+@pytest.mark.parametrize("flips", FLIPS)
 @pytest.mark.parametrize("size", [(48, 64, 30, 40), (75, 50, 30, 20), (64, 48, 13, 40), (50, 40, 105, 64)])
-def test_nearest_exact_equals_torch(size):
+@pytest.mark.parametrize("kind", ["nearest", "nearest-exact"])
+def test_nearest_after_a_flip_equals_pillow_and_torch(kind, size, flips):
     """Also at the scale 1.6, where every fifth centre falls between two pixels."""
     torch = pytest.importorskip("torch")
     height, width, *out = size
     values = np.random.default_rng(5).integers(1, 60000, (height, width)).astype(np.uint16)
-    files = {
-        "depth": encode(Image.fromarray(values), "PNG"),
-        "grey": encode(Image.fromarray(values.view("u1")[:, ::2]), "PNG"),
-    }
-    kept = {"filter": "nearest-exact"}
+    grey = np.ascontiguousarray(values.view("u1")[:, ::2])
+    files = {name: [encode(Image.fromarray(each), "PNG")] for name, each in {"depth": values, "grey": grey}.items()}
     fields = {
-        "depth": hr.Depth(valid=False, **kept),
-        "mask": hr.Mask(source="grey", **kept),
-        "image": image(source="grey", mode="L", **kept),
+        "depth": hr.Depth(valid=False, filter=kind),
+        "mask": hr.Mask(source="grey", filter=kind),
+        "image": image(source="grey", mode="L", filter=kind),
     }
-    dataset = hr.open({name: [data] for name, data in files.items()})
-    batch = next(iter(load(dataset, fields, view=hr.Resize(tuple(out)), batch_size=1)))
+    steps = {-1: hr.RandomHorizontalFlip(1.0), -2: hr.RandomVerticalFlip(1.0)}
+    view = [*(steps[axis] for axis in FLIPS[flips]), hr.Resize(tuple(out))]
+    batch = next(iter(load(hr.open(files), fields, view=view, batch_size=1)))
 
     def resized(of):
-        given = torch.from_numpy(of.astype(np.float32))[None, None]
-        return torch.nn.functional.interpolate(given, tuple(out), mode="nearest-exact").numpy()
+        flipped = np.flip(of, FLIPS[flips]).astype(np.float32)
+        if kind == "nearest":
+            return np.asarray(Image.fromarray(flipped).resize(out[::-1], Image.Resampling.NEAREST))
+        given = torch.from_numpy(flipped.copy())[None, None]
+        return torch.nn.functional.interpolate(given, tuple(out), mode=kind)[0, 0].numpy()
 
-    np.testing.assert_array_equal(batch["depth"], resized(values))
+    np.testing.assert_array_equal(batch["depth"][0, 0], resized(values))
     for name in ("mask", "image"):
-        np.testing.assert_array_equal(batch[name].reshape(1, 1, *out), resized(values.view("u1")[:, ::2]))
+        np.testing.assert_array_equal(batch[name].reshape(out), resized(grey))
 
 
 def test_grey_mode_equals_pillow(folder):

@@ -52,7 +52,7 @@ def cut_of(field: Spatial, program: Program, *, one_view: bool) -> tuple[Cut, st
     """
     flips = any(int(op[0]) in _FLIP_KINDS and op[1] > 0 for op in program.ops)
     drawn = any(
-        int(op[0]) in _RANDOM_KINDS or (int(op[0]) in _FLIP_KINDS and 0 < op[1] < 1) for op in ops_before_flips(program)
+        int(op[0]) in _RANDOM_KINDS or (int(op[0]) in _FLIP_KINDS and op[1] > 0) for op in ops_before_flips(program)
     )
     if one_view and not drawn and not (isinstance(field, Normals) and flips):
         return "final", _final_words(field, program.output_size, flips=flips)

@@ -149,7 +149,6 @@ def _as_image(made: LeafField, leaf: LeafExplanation, by: PictureExplanation) ->
     if sorted(by.channels) not in ([0, 1, 2], [0], [GREY]):
         raise UnexplainedError(f"it shows the channels {by.channels} of its file")
     made.kind = "Image"
-    _picked(made)
     if by.filter not in _EXACT:
         _note_filter(made, "antialiased bilinear")
     elif _EXACT[by.filter] is not None:
@@ -235,10 +234,7 @@ def _as_mask(made: LeafField, leaf: LeafExplanation, by: MaskExplanation) -> Non
 
 def _picked(made: LeafField) -> list[str]:
     """Return the argument for a nearest filter, or add a remark about one that the Loader lacks."""
-    if any(one.is_turned_first for one in made.placements):
-        note = "the script flips before it resizes: where a centre lies between two pixels, it takes the other one"
-        made.parts.append(AdoptedPart("flip", "view", "flip=0.5", "differs", note))
-    if not made.is_image and made.filter is not None and made.filter not in _PICKED:
+    if made.filter is not None and made.filter not in _PICKED:
         _note_filter(made, "Pillow's nearest")
     return ['filter="nearest-exact"'] if made.filter == "nearest-exact" else []
 

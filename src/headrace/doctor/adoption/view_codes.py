@@ -47,7 +47,8 @@ def view_code(
     flips, turns = [one.is_flipped for one in placements], [one.is_upside_down for one in placements]
     if all(flips) or all(turns) or (any((*flips, *turns)) and not is_random):
         return None
-    flip = ", flip=0.5" if any(flips) else ""
+    is_first = any(one.is_turned_first for one in placements)
+    flip = ", flip=0.5" if any(flips) and not is_first else ""
     wholes = [Box(0, 0, *source[:2]) for source in sources]
     if is_padded:
         flip += ", pad_if_needed=True"
@@ -56,8 +57,15 @@ def view_code(
         if is_padded and "RandomCrop" not in (found or ""):
             return None
         if found is not None and (is_random or "Random" not in found):
-            return f"[{', '.join([*steps_of(found), 'hr.RandomVerticalFlip(0.5)'])}]" if any(turns) else found
+            return _flipped(found, any(flips) and is_first, any(turns), is_first)
     return None
+
+
+def _flipped(view: str, across: bool, down: bool, is_first: bool) -> str:
+    """Return a view with flips before or after its other steps."""
+    flips = ["hr.RandomHorizontalFlip(0.5)"] * across + ["hr.RandomVerticalFlip(0.5)"] * down
+    steps = [*flips, *steps_of(view)] if is_first else [*steps_of(view), *flips]
+    return f"[{', '.join(steps)}]" if flips else view
 
 
 def _of_wholes(

@@ -199,8 +199,22 @@ class PickedWindow:
         nearest = _core.nearest_pixels
         named = {column.name.lower(): value for column, value in zip(_core.ViewColumn, view.tolist(), strict=True)}
         return cls(
-            nearest(named["y0"], named["y1"], int(named["top"]), int(named["bottom"]), int(named["inner_height"])),
-            nearest(named["x0"], named["x1"], int(named["left"]), int(named["right"]), int(named["inner_width"])),
+            nearest(
+                named["y0"],
+                named["y1"],
+                int(named["top"]),
+                int(named["bottom"]),
+                int(named["inner_height"]),
+                named["vflip"] == _core.FLIPPED_FIRST,
+            ),
+            nearest(
+                named["x0"],
+                named["x1"],
+                int(named["left"]),
+                int(named["right"]),
+                int(named["inner_width"]),
+                named["hflip"] == _core.FLIPPED_FIRST,
+            ),
             int(named["height"]),
             int(named["width"]),
             int(named["inner_y"]),
