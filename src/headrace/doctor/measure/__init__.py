@@ -74,7 +74,6 @@ from headrace.doctor.measure.waits import (
     UNKNOWN,
     UNPICKLE,
     WAIT_ORDER,
-    spun_us,
     usual_us,
     waited_us,
 )

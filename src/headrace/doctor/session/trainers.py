@@ -64,7 +64,6 @@ class ReceivedBatches(Table):
     shape: list[int | None] = []
     """Index into `Trainer.shapes`."""
     unpickle_cpu: list[int | None] = []
-    others_cpu: list[int | None] = []
 
 
 class ReplayedBatches(Table):

@@ -104,7 +104,6 @@ def simulated_rounds(
             passes=passes,
             draw=recorded.draw,
             team=recorded.team,
-            spin=recorded.spin,
         )
         found = simulated(setup, work, first=first, steps=settling + steps)
         step_us = (found.ends[-1] - found.ends[settling - 1]) / steps

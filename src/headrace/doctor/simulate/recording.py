@@ -25,7 +25,6 @@ from headrace.doctor.measure import (
     pass_blocks,
     replayed_threads,
     replayed_us,
-    spun_us,
     stalls_of_peers_us,
     whole_fact,
 )
@@ -97,7 +96,6 @@ def recorded(session: Session, view: TrainerView, ranks: Sequence[RankView] = ()
         passes=replace(PASSES, iterates=is_iterable) if passes is None else passes,
         draw=median(max(us, 0) for us in _draws(trainer, batches)),
         team=own.team,
-        spin=spun_us(measured) if own.team > 1 and not setup.pinned else 0.0,
         first=gets.index[batches[0].row],
         replay_us=replay_us,
         batch_bytes=_mean(size for one in batches if (size := gets.bytes[one.row]) is not None),
