@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
@@ -20,8 +19,6 @@ SEVERAL = 1.5
 """Threads from which one batch's work counts as shared. A lower value is noise of two clocks."""
 COMPUTING = ("decode", "parse", "transform", "tokenise", "collate")
 """Categories of stages that wait only for a core, unless more is known."""
-SHARED = (*COMPUTING, "getitem")
-"""Categories of work that several threads may share."""
 Row = dict[str, tuple[float, float]]
 """Computing and waiting by stage."""
 
@@ -129,22 +126,6 @@ def batch_columns(
         receive=np.array([receiving[row].usual for row, _ in batches.usual]),
         pin=_column([trainer.gets.pin[row] for row, _ in batches.usual]),
     )
-
-
-def without_barriers(columns: BatchColumns, threads: float, makers: int, cores: float | None) -> BatchColumns:
-    """Drop waits of threads that share work, if all producers together need more cores than there are.
-
-    The wait of the first of these threads is for the others, which have no core. The simulation itself reproduces it.
-    """
-    compute = float(columns.compute.mean())
-    wall = compute + float(columns.wait.mean())
-    if threads < SEVERAL or not cores or wall * cores >= max(makers, 1) * threads * compute:
-        return columns
-    stages = {
-        name: replace(one, wait=np.zeros_like(one.wait)) if name.partition(":")[0] in SHARED else one
-        for name, one in columns.stages.items()
-    }
-    return replace(columns, stages=stages)
 
 
 def work_of(made: MadeBatch, host: Host) -> Row:
