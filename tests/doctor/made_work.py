@@ -49,9 +49,10 @@ def batch(
     wait: float = 0,
     serialise: float = 0,
     receive: float = 0,
+    held: float = 0,
     pin: float = 0,
 ) -> BatchWork:
-    return BatchWork(wait, compute, serialise, receive, pin)
+    return BatchWork(wait, compute, serialise, receive, held, pin)
 
 
 def step(compute: float = 0, *, wait: float = 0, gets: int = 1, device: float = 0) -> StepWork:

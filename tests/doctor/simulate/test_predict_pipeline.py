@@ -151,6 +151,14 @@ def test_a_worker_that_iterates_begins_to_in_each_pass() -> None:
     assert [end - 57 for end in ends[3:]] == [38, 39, 48]
 
 
+def test_a_batch_is_held_while_its_worker_makes_another() -> None:
+    """One worker, always at work: 10 to make a batch, 4 to be answered. Where it rests, nobody waits for it."""
+    busy = work([batch(wait=10, held=4)], [step(wait=8)])
+    assert steady(step_ends(setup(workers=1), busy, steps=50)) == pytest.approx(12)
+    resting = work([batch(wait=10, held=4)], [step(wait=100)])
+    assert steady(step_ends(setup(workers=1), resting, steps=50)) == pytest.approx(100)
+
+
 def test_a_pass_may_be_under_way() -> None:
     known = work([batch(wait=10)], [step(wait=1)], passes=PASSES)
     assert step_ends(setup(workers=1, pass_batches=3), known, first=1, steps=2) == [11, 21]

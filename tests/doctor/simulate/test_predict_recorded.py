@@ -268,13 +268,17 @@ def test_what_receiving_took_longer_than_usual_is_no_work(tmp_path: Path) -> Non
     assert float(sum(sorted(after.batches.receive)[:40])) == float(sum(sorted(before.batches.receive)[:40]))
 
 
-def test_a_late_hand_over_is_no_work(tmp_path: Path) -> None:
-    """Of 20 ms that unpickling takes, 1 is computing, and as much a round trip."""
+def test_a_late_hand_over_is_no_work_and_goes_with_what_it_waits_for(tmp_path: Path) -> None:
+    """Of 20 ms that unpickling takes, 1 is computing, and as much a round trip. Of the 20 ms of the next batch, the
+    only worker has 12 before it when it is asked for this one's tensors."""
     session = made_session(tmp_path, replace(RUN, unpickle=20_000))
     trainer = session.trainers[0]
     trainer.gets.unpickle_cpu = [1_000] * len(trainer.gets.start)
     known = recorded_in(session)
     assert known.batches.receive.mean() == pytest.approx(2_000, rel=0.1)
+    assert known.batches.held.max() == pytest.approx(12_000)
+    half = known.batches.changed({"decode": StageChange(cpu=0.0, wait=0.0)})
+    assert half.held.mean() == pytest.approx(known.batches.held.mean() / 2, rel=0.1)
 
 
 @pytest.mark.parametrize("computed_us", [40_500, 17_500])

@@ -74,6 +74,7 @@ from headrace.doctor.measure.waits import (
     UNKNOWN,
     UNPICKLE,
     WAIT_ORDER,
+    late,
     usual_us,
     waited_us,
 )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headrace.doctor.measure import Host, Join, MadeBatch, MeasuredTraining, batch_stages, usual_us, waited_us
+from headrace.doctor.measure import Host, Join, MadeBatch, MeasuredTraining, batch_stages, late, usual_us, waited_us
 from headrace.doctor.session.trainers import LoaderFacts, ReceivedBatches, Trainer
 from headrace.doctor.simulate.work import BatchColumns, Column, StageColumns, Stages
 
@@ -46,6 +46,8 @@ class ReceiveTimes(NamedTuple):
 
     usual: float
     """Usual time; 0 for a batch that the training thread produced."""
+    held: float
+    """Extra time because the batch's worker was busy with its next batch."""
     computing: float
     """CPU time of unpickling, or all its time if not measured."""
     delay: float
@@ -71,14 +73,17 @@ def receive_times(training: MeasuredTraining, batches: Sequence[ReceivedBatch]) 
     for row in training.gets:
         excess = max(around.get(row, usual) - usual, 0.0)
         unpickle, waited = gets.unpickle[row], waited_us(gets, row)
+        one = made.get(row)
+        late_by = None if one is None or usual_wait is None else late(gets, row, one, usual_wait)
+        held = 0.0 if late_by is None else float(late_by[0])
         if unpickle is None:
-            found[row] = ReceiveTimes(0.0, 0.0, excess)
+            found[row] = ReceiveTimes(0.0, held, 0.0, excess)
             continue
         own = min(float(unpickle), longest_a_byte * (gets.bytes[row] or 1))
         if waited is not None and usual_wait is not None:  # excludes waiting beyond the usual
             own = unpickle - waited + min(waited, usual_wait)
         computing = float(unpickle - (waited or 0))
-        found[row] = ReceiveTimes(own + usual, computing, excess + max(unpickle - own, 0.0))
+        found[row] = ReceiveTimes(own + usual, held, computing, excess + max(unpickle - own - held, 0.0))
     return found
 
 
@@ -124,6 +129,7 @@ def batch_columns(
         stages=_stages([work_of(made, host) for _, made in batches.usual]),
         serialise=_column([made.maker.batches.serialise[made.row] for _, made in batches.usual]),
         receive=np.array([receiving[row].usual for row, _ in batches.usual]),
+        held=np.array([receiving[row].held for row, _ in batches.usual]),
         pin=_column([trainer.gets.pin[row] for row, _ in batches.usual]),
     )
 

@@ -92,8 +92,10 @@ class SimulatedWorkers:
 
     def _receive(self) -> Behaviour:
         number = self._arrived.popleft()
-        batch = self.work.batch(number)
+        batch, owner = self.work.batch(number), self._owners[number]
         yield compute(batch.receive)
+        if owner.is_busy or owner.given:
+            yield wait(batch.held)
         yield compute(batch.pin)
         self._ready[number] = None
 
@@ -135,6 +137,7 @@ class _Worker:
         self._is_new = is_new
         self.is_first = is_new
         """True if its next batch is the first one."""
+        self.is_busy = False
         self.given: deque[int] = deque()
         self.process: SimulatedProcess | None = None
         self.tasks = 0
@@ -148,10 +151,11 @@ class _Worker:
                 yield PARKED
             number = self.given.popleft()
             batch = work.batch(number)
-            is_first, self.is_first = self.is_first, False
+            is_first, self.is_first, self.is_busy = self.is_first, False, True
             yield wait(loader.read_us(batch.wait + (work.passes.first_wait if is_first else 0.0)))
             more = work.passes.first_compute if is_first else 0.0
             yield compute(batch.compute + more, loader.setup.worker_threads)
+            self.is_busy = False
             loader.engine.start(self._feed(number, batch))
 
     def _feed(self, number: int, batch: BatchWork) -> Behaviour:

@@ -131,6 +131,7 @@ def _batches(recorded: RecordedRun, setup: FeedSetup) -> BatchColumns:
         stages={name: replace(one, compute=one.compute * slower) for name, one in columns.stages.items()},
         serialise=columns.serialise * sent,
         receive=receive * sent,
+        held=columns.held * sent,
         pin=pin * (setup.sent_bytes if setup.pinned else 0.0),
     )
 
@@ -163,7 +164,7 @@ def _batch_work(
     together = max(round(len(columns) / len(recorded.steps)), 1)
     rows = (_rows(places, len(columns))[:, None] + np.arange(together)).ravel() % len(columns)
     made = [column[rows] * factor for column in (columns.wait, computing, columns.serialise)]
-    received = [column[rows] for column in (columns.receive, columns.pin)]
+    received = [column[rows] for column in (columns.receive, columns.held, columns.pin)]
     return [BatchWork(*row) for row in np.array(made + received).T.tolist()]
 
 

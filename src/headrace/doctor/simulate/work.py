@@ -133,6 +133,8 @@ class BatchColumns:
     """Columns of each stage. `compute` is wall time, possibly shortened by several threads."""
     serialise: Column
     receive: Column
+    held: Column
+    """Extra receiving time while the batch's worker is busy with its next batch."""
     pin: Column
 
     def __len__(self) -> int:
@@ -148,8 +150,10 @@ class BatchColumns:
         return sum((stage.wait for stage in self.stages.values()), np.zeros(len(self)))
 
     def changed(self, changes: Mapping[str, StageChange]) -> BatchColumns:
-        """Apply the changes of a setup."""
-        return replace(self, stages=changed_stages(self.stages, changes))
+        """Apply the changes of a setup. Waits for a computing worker scale with its computing time."""
+        after = replace(self, stages=changed_stages(self.stages, changes))
+        before_us, after_us = self.compute.mean(), after.compute.mean()
+        return replace(after, held=self.held * (after_us / before_us if before_us > 0 else 1.0))
 
 
 @dataclass(frozen=True)
@@ -176,6 +180,8 @@ class BatchWork:
     serialise: float
     receive: float
     """Unpickling, and pinning if done by the same thread."""
+    held: float
+    """Extra time while its worker produces another batch, since the worker must answer for each tensor."""
     pin: float
 
 
