@@ -262,6 +262,7 @@ def test_what_receiving_took_longer_than_usual_is_no_work(tmp_path: Path) -> Non
     session = made_session(tmp_path, replace(RUN, workers=4))
     before = recorded_in(session)
     gets = session.trainers[0].gets
+    gets.unpickle_cpu = list(gets.unpickle)
     gets.unpickle = [40_000 if row % 9 == 0 else us for row, us in enumerate(gets.unpickle)]
     after = recorded_in(session)
     assert after.batches.receive.max() <= 3 * 300 + 1

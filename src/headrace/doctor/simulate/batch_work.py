@@ -13,8 +13,6 @@ from headrace.doctor.measure import Host, Join, MadeBatch, MeasuredTraining, bat
 from headrace.doctor.session.trainers import LoaderFacts, ReceivedBatches, Trainer
 from headrace.doctor.simulate.work import BatchColumns, Column, StageColumns, Stages
 
-LONG = 3.0
-"""Multiple of the usual time for its bytes above which unpickling must have waited for a core."""
 SEVERAL = 1.5
 """Threads from which one batch's work counts as shared. A lower value is noise of two clocks."""
 COMPUTING = ("decode", "parse", "transform", "tokenise", "collate")
@@ -66,9 +64,6 @@ def receive_times(training: MeasuredTraining, batches: Sequence[ReceivedBatch]) 
     made = {row: one for row, one in batches if one is not None}
     around = {row: us for row, one in made.items() if (us := _around(gets, row, one, arrivals)) is not None}
     usual = median(around.values()) if around else 0.0
-    # Batches without tensors count as one byte.
-    paces = [us / (gets.bytes[row] or 1) for row, _ in batches if (us := gets.unpickle[row]) is not None]
-    longest_a_byte = LONG * median(paces) if paces else 0.0
     found = {}
     for row in training.gets:
         excess = max(around.get(row, usual) - usual, 0.0)
@@ -79,7 +74,7 @@ def receive_times(training: MeasuredTraining, batches: Sequence[ReceivedBatch]) 
         if unpickle is None:
             found[row] = ReceiveTimes(0.0, held, 0.0, excess)
             continue
-        own = min(float(unpickle), longest_a_byte * (gets.bytes[row] or 1))
+        own = float(unpickle)
         if waited is not None and usual_wait is not None:  # excludes waiting beyond the usual
             own = unpickle - waited + min(waited, usual_wait)
         computing = float(unpickle - (waited or 0))
