@@ -48,6 +48,8 @@ class ReceiveTimes(NamedTuple):
     """Extra time because the batch's worker was busy with its next batch."""
     computing: float
     """CPU time of unpickling, or all its time if not measured."""
+    delay: float
+    """Extra time for another reason."""
 
 
 def receive_times(training: MeasuredTraining, batches: Sequence[ReceivedBatch]) -> dict[int, ReceiveTimes]:
@@ -64,18 +66,19 @@ def receive_times(training: MeasuredTraining, batches: Sequence[ReceivedBatch]) 
     usual = median(around.values()) if around else 0.0
     found = {}
     for row in training.gets:
+        excess = max(around.get(row, usual) - usual, 0.0)
         unpickle, waited = gets.unpickle[row], waited_us(gets, row)
         one = made.get(row)
         late_by = None if one is None or usual_wait is None else late(gets, row, one, usual_wait)
         held = 0.0 if late_by is None else float(late_by[0])
         if unpickle is None:
-            found[row] = ReceiveTimes(0.0, held, 0.0)
+            found[row] = ReceiveTimes(0.0, held, 0.0, excess)
             continue
         own = float(unpickle)
         if waited is not None and usual_wait is not None:  # excludes waiting beyond the usual
             own = unpickle - waited + min(waited, usual_wait)
         computing = float(unpickle - (waited or 0))
-        found[row] = ReceiveTimes(own + usual, held, computing)
+        found[row] = ReceiveTimes(own + usual, held, computing, excess + max(unpickle - own - held, 0.0))
     return found
 
 

@@ -68,7 +68,7 @@ def recorded(session: Session, view: TrainerView, ranks: Sequence[RankView] = ()
     columns = batch_columns(trainer, apart, receiving, host)
     replay_us = replayed_us(view)
     own = _own_work(
-        view, loader, _cpu_here(measured, batches, receiving), stalls_of_peers_us(ranks, trainer), host, replay_us
+        view, loader, _used_here(measured, batches, receiving), stalls_of_peers_us(ranks, trainer), host, replay_us
     )
     passes = _pass_costs(session, trainer, loader)
     assumed = set() if own.is_measured else {"cores"}
@@ -114,22 +114,29 @@ def _pass_batches(trainer: Trainer, loader: LoaderFacts) -> int | None:
     return max((index + 1 for number, index in gets if number in ended), default=None)
 
 
-def _cpu_here(
+def _used_here(
     measured: MeasuredTraining, batches: list[ReceivedBatch], receiving: Mapping[int, ReceiveTimes]
-) -> Column:
-    """Return, by step, the trainer's CPU time for batches, which is no part of the step's own work.
+) -> tuple[Column, Column]:
+    """Return, by step, the trainer's CPU time for batches and its wait for a core meanwhile.
 
-    For batches from workers, this is unpickling.
+    For batches from workers, this is unpickling. It is no part of the step's own work.
     """
     made = {one.row: one.made for one in batches}
-
-    def cpu(row: int) -> float:
-        one = made.get(row)
-        if one is None or one.maker.worker is not None:
-            return receiving[row].computing + float(measured.trainer.gets.pin[row] or 0)
-        return float((one.maker.batches.cpu[one.row] if one.maker.batches.cpu else None) or 0)
-
-    return np.array([sum(map(cpu, step.gets)) for step in measured.steps])
+    cpu, delay = [], []
+    for step in measured.steps:
+        of_step = [0.0, 0.0]
+        for row in step.gets:
+            one = made.get(row)
+            if one is None or one.maker.worker is not None:
+                of_step[0] += receiving[row].computing + float(measured.trainer.gets.pin[row] or 0)
+                of_step[1] += receiving[row].delay
+            else:
+                columns = one.maker.batches
+                of_step[0] += (columns.cpu[one.row] if columns.cpu else None) or 0
+                of_step[1] += (columns.delay[one.row] if columns.delay else None) or 0
+        cpu.append(of_step[0])
+        delay.append(of_step[1])
+    return np.array(cpu), np.array(delay)
 
 
 class OwnWork(NamedTuple):
@@ -143,7 +150,7 @@ class OwnWork(NamedTuple):
 def _own_work(
     view: TrainerView,
     loader: LoaderFacts,
-    making_cpu: Column,
+    making: tuple[Column, Column],
     peers_us: float,
     host: Host,
     replay_us: float | None,
@@ -153,12 +160,13 @@ def _own_work(
     Args:
         view: The measured trainer.
         loader: The loader that its steps wait for.
-        making_cpu: CPU time of batches that the trainer made itself, and of unpickling.
+        making: CPU time and delay of batches that the trainer made itself, and of unpickling.
         peers_us: Time per step that it waits for other ranks' data stalls.
         host: The machine that it runs on.
         replay_us: The mean step on cached batches, undisturbed by data loading.
     """
     trainer, steps = view.trainer, view.training.steps
+    making_cpu, making_delay = making
     passes = {one.number: one for one in trainer.passes if one.loader == loader.number}
     blocks = [block for one in passes.values() for block in pass_blocks(one)]
     gets, busy_us = [], []
@@ -177,7 +185,7 @@ def _own_work(
     else:
         used = np.maximum(np.array(known) - making_cpu, 0.0)
         delays = np.array([float(_cell(trainer.steps.delay, step) or 0) for step in steps])
-        busy = np.maximum(busy - delays, np.minimum(used, busy))
+        busy = np.maximum(busy - np.maximum(delays - making_delay, 0.0), np.minimum(used, busy))
         threads = _threads(trainer, float(used.sum()), float(busy.sum()))
         team = max(host.pool(trainer.pid), ceil(threads - NOISE), 1)
         compute = np.minimum(busy * min(threads / team, 1.0) if team > 1 else used, busy)
