@@ -148,14 +148,14 @@ class BaselinePace:
         """Return the expected duration of a run with `steps` measured steps of `step_us` each."""
         return self.start_s + ENDING_S + self.warmup * self.step_us / 1e6 + steps * self._step_s(step_us)
 
-    def steps_within(self, seconds: float, step_us: float | None, *, most: int = STEPS) -> int:
-        """Return the number of steps that fit, at most `most`: whole epochs if one is shorter, 0 if too few fit.
+    def steps_within(self, seconds: float, step_us: float | None) -> int:
+        """Return the number of steps that fit, at most `STEPS`: whole epochs if one is shorter, 0 if too few fit.
 
         Whole epochs matter because the start of the workers belongs to each: one and a half would count it once or
         twice.
         """
         fixed, epoch = self.seconds(0, step_us), self.epoch_steps
-        steps = min(most, int((seconds - fixed) / max(self._step_s(step_us), 1e-6)))
+        steps = min(STEPS, int((seconds - fixed) / max(self._step_s(step_us), 1e-6)))
         if epoch is not None and FEWEST_STEPS <= epoch <= steps:
             return steps - steps % epoch
         return steps if steps >= FEWEST_STEPS else 0
