@@ -71,6 +71,5 @@ def work(
     passes: PassCosts = NO_COSTS,
     draw: float = 0,
     team: int = 1,
-    spin: float = 0.0,
 ) -> SimulatedWork:
-    return SimulatedWork(batches, steps, passes, draw, team, spin)
+    return SimulatedWork(batches, steps, passes, draw, team)

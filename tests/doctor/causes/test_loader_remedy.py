@@ -28,8 +28,8 @@ SLOW = MadeRun(stages={"decode:Pillow load": 36_000, "collate:default": 4_000}, 
 """40 ms a batch in two workers: a step takes 20 ms, and 3.5 ms of them are the training's own."""
 MODULE = "import headrace as hr\n"
 PARTS = [
-    AdoptedPart("ImageFolder('/data')", "train.py:9", "hr.open('/data')", "exact"),
-    AdoptedPart("Resize(256)", "train.py:11", "hr.Resize(256)", "check", "the filter is not known"),
+    AdoptedPart("ImageFolder('/data')", "loader", "hr.open('/data')", "exact"),
+    AdoptedPart("Resize(256)", "view", "hr.Resize(256)", "check", "the filter is not known"),
 ]
 
 
@@ -120,7 +120,7 @@ def test_a_draft_says_what_is_to_be_checked_and_is_not_injected() -> None:
     page = " ".join(text(report_view(session, diagnose(session), prescribed(session))).split())
     for part in PARTS:
         assert part_line(part) in page
-        assert part_line(part).startswith(f"{part.place} {part.part} → {part.becomes}")
+        assert part_line(part).startswith(f"{part.part} → {part.becomes}")
         assert part.note in part_line(part)
 
 

@@ -49,7 +49,7 @@ def test_a_proof_says_what_came_of_it_beside_what_was_predicted() -> None:
     ("one", "recommended"),
     [
         (proof(*[50_000] * 40, samples=None), True),
-        (proof(*[50_000] * 40, samples="set"), True),
+        (proof(*[50_000] * 40, samples="alike"), True),
         (proof(*[50_000] * 40, samples="different"), False),
         (proof(*[99_000] * 40), False),  # nothing gained
         (proof(*[120_000] * 40), False),

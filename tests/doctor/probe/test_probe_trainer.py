@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import sys
-import threading
-import time
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from probing import kinds, notes, probed, records, spans
 from torch.utils.data import DataLoader
 from training_loops import Loop, loader, pairs
@@ -98,41 +94,13 @@ def test_batches_of_workers_tell_when_they_arrived(tmp_path: Path, persistent: b
     assert os.getpid() not in passes[0][6]
     assert len(passes[0][6]) == 2
     assert [get[1:3] for get in gets] == [[pass_, index] for pass_ in (0, 1) for index in range(6)]
-    for _, _, _, start, duration, arrived, unpickle, pin_start, pin, _, _, unpickle_cpu, others_cpu in gets:
+    for _, _, _, start, duration, arrived, unpickle, pin_start, pin, _, _, unpickle_cpu in gets:
         assert 0 <= unpickle_cpu <= unpickle
-        assert others_cpu >= 0
         assert arrived <= start + duration + 1
         assert unpickle >= 0
         assert (pin_start, pin) == (None, None)
     (described,) = records(tmp_path, "loader")
     assert (described[3]["num_workers"], described[3]["start_method"]) == (2, "fork")
-
-
-def test_other_threads_that_compute_during_a_wait_are_seen(tmp_path: Path) -> None:
-    class Waits(torch.utils.data.Dataset[Any]):
-        def __len__(self) -> int:
-            return 4
-
-        def __getitem__(self, index: int) -> Any:
-            assert burnt.wait(30)
-            return inputs[index]
-
-    def burn() -> None:
-        while time.thread_time() < 0.2:
-            hashlib.sha256(block)
-        burnt.set()
-
-    inputs = pairs(4)
-    block, burnt = bytes(1_000_000), torch.multiprocessing.get_context("fork").Event()
-    batches = torch.utils.data.DataLoader(Waits(), num_workers=1, multiprocessing_context="fork")
-    thread = threading.Thread(target=burn)
-    with probed(tmp_path):
-        thread.start()
-        Loop().train(batches)
-        thread.join()
-    first, *others = [get[12] for get in records(tmp_path, "get")]
-    assert first >= 100_000  # the rest of it may have been burnt before the first wait
-    assert sum(others) < first
 
 
 @pytest.mark.skipif("in_order" not in signature(DataLoader).parameters, reason="this torch hands out in order only")

@@ -82,7 +82,7 @@ def test_it_trains_on_the_same_samples_in_another_order(script: list[str]) -> No
     found = tried(script, MODULE.format(folder=script[2], view="hr.Resize((16, 16))"))
     assert (found.why, found.detail) == ("measured", "")
     assert len(found.steps) == 10
-    assert compare_adopted(tried(script, None).samples, found.samples) == "set"
+    assert compare_adopted(tried(script, None).samples, found.samples) == "alike"
     assert sorted(Path(script[1]).parent.rglob("*")) == before
 
 

@@ -97,35 +97,26 @@ def test_of_many_tensors_none_is_left_out(tmp_path: Path) -> None:
 # A Loader in place of the DataLoader: another order, other draws.
 
 
-def adopted(*rows: list[float], kind: str = "float32[3,8,8]", high: float = 2.5) -> ComparedSamples:
-    """Batches of images and labels, an epoch of which has two."""
-    images = (kind, -2.0, high, [0.1, 0.2])
-    digests = [
-        BatchDigest(number // 2, str(number), None, [images, ("int64[]", min(each), max(each), each)])
-        for number, each in enumerate(rows)
-    ]
-    return ComparedSamples({0: digests}, False)
-
-
-ORDER = adopted([0.0, 1.0], [2.0, 3.0], [0.0, 3.0])
+def adopted(labels: tuple[float, float], kind: str = "float32[3,8,8]", high: float = 2.5) -> ComparedSamples:
+    """A batch of images and labels."""
+    return ComparedSamples({0: [BatchDigest(0, "", None, [(kind, -2.0, high), ("int64[]", *labels)])]}, False)
 
 
 @pytest.mark.parametrize(
     ("after", "said"),
     [
-        (adopted([3.0, 0.0], [1.0, 2.0], [0.0, 1.0]), "set"),
-        (adopted([3.0, 0.0], [1.0, 1.0], [0.0, 1.0]), "different"),
-        (adopted([3.0, 0.0], [1.0, 2.0]), "alike"),
-        (adopted([3.0, 0.0], [1.0, 2.0], [0.0, 1.0], kind="uint8[3,8,8]"), "different"),
-        (adopted([3.0, 0.0], [1.0, 2.0], [0.0, 1.0], high=255.0), "different"),
-        (adopted(), None),
+        (adopted((0.0, 3.0)), "alike"),
+        (adopted((1.0, 3.0)), "different"),
+        (adopted((0.0, 3.0), kind="uint8[3,8,8]"), "different"),
+        (adopted((0.0, 3.0), high=255.0), "different"),
+        (ComparedSamples(), None),
     ],
 )
-def test_a_loader_has_the_same_samples_in_another_order(after: ComparedSamples, said: str | None) -> None:
-    assert compare_adopted(ORDER, after) == said
+def test_a_loader_has_samples_of_the_same_kinds_and_ranges(after: ComparedSamples, said: str | None) -> None:
+    assert compare_adopted(adopted((0.0, 3.0)), after) == said
 
 
-def test_digests_tell_samples_apart(tmp_path: Path) -> None:
+def test_digests_tell_kinds_and_ranges(tmp_path: Path) -> None:
     labels = torch.tensor([4, 7, 4])
     pixels = torch.arange(12, dtype=torch.uint8).reshape(3, 2, 2)
     with probed(tmp_path, observe=False, steps=10, digests=2):
@@ -133,6 +124,5 @@ def test_digests_tell_samples_apart(tmp_path: Path) -> None:
             pass
     (found,) = records(tmp_path, "digest")
     image, label = found[4]
-    assert image == ["uint8[2,2]", 0.0, 11.0, [1.5, 5.5, 9.5]]
-    assert label[:3] == ["int64[]", 4.0, 7.0]
-    assert label[3][0] == label[3][2] != label[3][1]
+    assert image == ["uint8[2,2]", 0.0, 11.0]
+    assert label == ["int64[]", 4.0, 7.0]

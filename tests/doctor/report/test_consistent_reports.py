@@ -59,7 +59,7 @@ def proofs(rng: np.random.Generator, step_us: float) -> Iterator[Proof]:
         why = str(rng.choice(["measured"] * 6 + ["timed out", "broke", "not tried"]))
         mean, spread = step_us * rng.uniform(0.15, 1.4), rng.uniform(0, 0.8)
         steps = (mean * rng.uniform(1 - spread, 1 + spread, int(rng.choice([1, 12, 40])))).astype(int).tolist()
-        samples = str(rng.choice(["same", "set", "different"], p=[0.6, 0.3, 0.1]))
+        samples = str(rng.choice(["same", "alike", "different"], p=[0.6, 0.3, 0.1]))
         yield Proof(several, {}, why, steps=steps if why == "measured" else [], samples=samples)
 
 

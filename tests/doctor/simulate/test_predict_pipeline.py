@@ -88,15 +88,6 @@ def test_a_team_waits_for_its_slowest_thread() -> None:
     assert steady(step_ends(crowded, work([batch(10)], [step(10)]), steps=200)) == pytest.approx(10, rel=0.01)
 
 
-def test_threads_that_spin_after_a_step_take_a_core_from_a_worker() -> None:
-    """A batch takes a core for 10, a step two threads for 1, and one of them spins for 12 more: all of it on one core.
-    Where there are cores enough, spinning costs nothing."""
-    known = work([batch(10)], [step(1)], team=2, spin=12)
-    crowded = steady(step_ends(setup(workers=1, cores=1), known, steps=400))
-    assert crowded == pytest.approx(1 * 2 + 12 + 10, rel=0.15)
-    assert steady(step_ends(setup(workers=1, cores=4), known, steps=400)) == pytest.approx(10, rel=0.01)
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 6), st.integers(1, 4), st.integers(1, 60), st.integers(1, 60), st.booleans())
 def test_no_step_is_shorter_than_its_work_on_all_cores(

@@ -75,7 +75,6 @@ from headrace.doctor.measure.waits import (
     UNPICKLE,
     WAIT_ORDER,
     late,
-    spun_us,
     usual_us,
     waited_us,
 )

@@ -77,12 +77,6 @@ def late(gets: ReceivedBatches, row: int, made: MadeBatch, usual: float) -> tupl
     return (held, MadeBatch(made.maker, meanwhile)) if held > 0 else None
 
 
-def spun_us(training: MeasuredTraining) -> float:
-    """Return the CPU time per step of other threads while the training thread waited for workers' batches."""
-    others = training.trainer.gets.others_cpu
-    return sum(others[row] or 0 for row in training.gets) / len(training.steps) if others else 0.0
-
-
 @dataclass(frozen=True)
 class Wait:
     """One `next()`, or one `iter()` (`made` None, all start-up), in microseconds by cause.

@@ -118,11 +118,6 @@ class CoreUse(NamedTuple):
         return (self.cpu - before.cpu) // 1000, delay
 
 
-def others_cpu_ns() -> int:
-    """Return the CPU time used so far by all other threads of the process."""
-    return time.process_time_ns() - time.thread_time_ns()
-
-
 def core_use(expected_ns: int) -> CoreUse:
     """Read the core use so far. `expected_ns` is the expected, or actual, length of the stretch of work.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -15,8 +14,6 @@ DIGESTS = 32
 """Batches per rank that are compared."""
 RANGE = 0.25
 """Maximum difference between the ends of two ranges that count as alike, as a share of the range."""
-LEFT_OUT = 0.1
-"""Maximum share of an epoch's samples that only one of two loaders delivers, such as a last batch."""
 STEPS = 60
 """Measured steps per proof, if time allows: 6 s of steps of 100 ms."""
 FEWEST_STEPS = 20
@@ -71,38 +68,26 @@ def compare(before: ComparedSamples, after: ComparedSamples, is_repeatable: bool
 def compare_adopted(before: ComparedSamples, after: ComparedSamples) -> str | None:
     """Compare a run's samples with the samples of a run with Headrace's Loader, which has its own order and draws.
 
-    `set` if both runs saw a whole epoch with the same labels or tokens; `alike` if dtypes, shapes and ranges are the
-    same and nothing more is known; `different`; None if there is nothing to compare.
+    `alike` if dtypes, shapes and ranges are the same, else `different`; None if there is nothing to compare.
     """
-    found = [_adopted(digests, after.by_rank.get(rank, []), before.draws) for rank, digests in before.by_rank.items()]
-    known = [one for one in found if one is not None]
-    return next((one for one in ("different", "alike", "set") if one in known), None)
+    found = [_adopted(digests, after.by_rank.get(rank, [])) for rank, digests in before.by_rank.items()]
+    return next((one for one in ("different", "alike") if one in found), None)
 
 
-def _adopted(before: Sequence[BatchDigest], after: Sequence[BatchDigest], draws: bool) -> str | None:
+def _adopted(before: Sequence[BatchDigest], after: Sequence[BatchDigest]) -> str | None:
     if not before or not after or not before[0].tensors or not after[0].tensors:
         return None
     if [one[0] for one in before[0].tensors] != [one[0] for one in after[0].tensors]:
         return "different"
-    places = range(len(before[0].tensors))
-    ranges = [(_range_of(before, place), _range_of(after, place)) for place in places]
-    if not all(_are_alike(one, other) for one, other in ranges):
-        return "different"
-    epochs = _first_epoch(before), _first_epoch(after)
-    if not all(epochs):
-        return "alike"
-    one, other = epochs
-    told = [_are_same_set(_rows(one, place), _rows(other, place)) for place in places if _is_told(before, place)]
-    if not told:
-        return "alike"
-    return "set" if all(told) else "alike" if draws else "different"
+    ranges = ((_range_of(before, place), _range_of(after, place)) for place in range(len(before[0].tensors)))
+    return "alike" if all(_are_alike(one, other) for one, other in ranges) else "different"
 
 
 def _range_of(digests: Sequence[BatchDigest], place: int) -> tuple[float, float] | None:
     """Return the minimum and maximum of all batches; None if unknown."""
     known = [one.tensors[place] for one in digests if len(one.tensors) > place]
-    lows = [low for _, low, _, _ in known if low is not None]
-    highs = [high for _, _, high, _ in known if high is not None]
+    lows = [low for _, low, _ in known if low is not None]
+    highs = [high for _, _, high in known if high is not None]
     return (min(lows), max(highs)) if lows and highs else None
 
 
@@ -112,28 +97,6 @@ def _are_alike(one: tuple[float, float] | None, other: tuple[float, float] | Non
         return True
     reach = max(one[1] - one[0], other[1] - other[0])
     return max(abs(one[0] - other[0]), abs(one[1] - other[1])) <= RANGE * reach
-
-
-def _first_epoch(digests: Sequence[BatchDigest]) -> list[BatchDigest]:
-    """Return the batches of the first pass, if it is complete because a later one was seen; else nothing."""
-    first = [one for one in digests if one.pass_ == digests[0].pass_]
-    return first if len(first) < len(digests) else []
-
-
-def _is_told(digests: Sequence[BatchDigest], place: int) -> bool:
-    """Return True if a tensor holds labels or tokens, which augmentation does not change."""
-    kind = digests[0].tensors[place][0]
-    return kind.startswith(("int", "uint16", "uint32")) and kind.count(",") == 0
-
-
-def _rows(digests: Sequence[BatchDigest], place: int) -> Counter[float]:
-    return Counter(row for one in digests for row in one.tensors[place][3])
-
-
-def _are_same_set(before: Counter[float], after: Counter[float]) -> bool:
-    """Return True if two epochs have the same rows, except for dropped or padded last batches."""
-    common = sum((before & after).values())
-    return common >= (1 - LEFT_OUT) * max(before.total(), after.total())
 
 
 def are_equal(before: ComparedSamples, after: ComparedSamples) -> bool | None:
@@ -185,14 +148,14 @@ class BaselinePace:
         """Return the expected duration of a run with `steps` measured steps of `step_us` each."""
         return self.start_s + ENDING_S + self.warmup * self.step_us / 1e6 + steps * self._step_s(step_us)
 
-    def steps_within(self, seconds: float, step_us: float | None, *, most: int = STEPS) -> int:
-        """Return the number of steps that fit, at most `most`: whole epochs if one is shorter, 0 if too few fit.
+    def steps_within(self, seconds: float, step_us: float | None) -> int:
+        """Return the number of steps that fit, at most `STEPS`: whole epochs if one is shorter, 0 if too few fit.
 
         Whole epochs matter because the start of the workers belongs to each: one and a half would count it once or
         twice.
         """
         fixed, epoch = self.seconds(0, step_us), self.epoch_steps
-        steps = min(most, int((seconds - fixed) / max(self._step_s(step_us), 1e-6)))
+        steps = min(STEPS, int((seconds - fixed) / max(self._step_s(step_us), 1e-6)))
         if epoch is not None and FEWEST_STEPS <= epoch <= steps:
             return steps - steps % epoch
         return steps if steps >= FEWEST_STEPS else 0

@@ -10,7 +10,6 @@ from typing import Any
 
 from headrace.doctor.probe import ProbeSettings
 from headrace.doctor.prove.baseline import (
-    STEPS,
     BaselinePace,
     ComparedSamples,
     are_equal,
@@ -52,10 +51,6 @@ class Prover:
     """Called with a line before each run."""
     most_s: float
     """Time limit for all runs together, from now on."""
-    steps: int = STEPS
-    """Maximum number of steps to measure per run."""
-    option: str | None = None
-    """Option that extends the time limit, if any."""
     clock: Callable[[], float] = time.monotonic
     proofs: list[Proof] = field(default_factory=list)
     """Proofs so far, retained on an interruption."""
@@ -74,13 +69,12 @@ class Prover:
         like: ProbeSettings,
         announce: Callable[[str], None],
         most_s: float,
-        **limits: Any,
     ) -> Prover | None:
         """Return a prover of `command` with the settings of the measured run, `like`; None if no step was measured."""
         pace = BaselinePace.of(session)
         if pace is None:
             return None
-        return cls(session, pace, lambda order: attempt(command, like, order), announce, most_s, **limits)
+        return cls(session, pace, lambda order: attempt(command, like, order), announce, most_s)
 
     def prove(self, attempts: Iterable[Attempt]) -> list[Proof]:
         """Prove each attempt. Ctrl-C ends the series: the current proof is `interrupted`, earlier ones stand."""
@@ -97,8 +91,7 @@ class Prover:
 
     def steps_for(self, one: Attempt) -> int:
         """Return the number of steps that fit; 0 if too few do."""
-        left_s = self.left_s - one.reserved_s
-        return self.pace.steps_within(left_s, one.step_us, most=self.steps)
+        return self.pace.steps_within(self.left_s - one.reserved_s, one.step_us)
 
     def _proof(self, one: Attempt) -> Proof:
         """Make one proof, or return why it is not tried."""
@@ -119,8 +112,7 @@ class Prover:
         if steps:
             return ""
         least_s, left_s = self.pace.seconds(0, one.step_us), max(self.left_s - one.reserved_s, 0.0)
-        more = "" if self.option is None else f"; {self.option} gives more"
-        return f"it takes more than {least_s:.0f} s and {left_s:.0f} s were left of {self.most_s:.0f} s{more}"
+        return f"it takes more than {least_s:.0f} s and {left_s:.0f} s were left of {self.most_s:.0f} s"
 
     def _trial(self, one: Attempt, steps: int) -> Trial:
         """Make one run. After Ctrl-C it is `interrupted`, and no other should follow."""

@@ -30,8 +30,7 @@ CERTAINTIES = {
 }
 _SAMPLES = {
     "same": "the samples were the same",
-    "set": "an epoch had the same samples, in another order",
-    "alike": "types, shapes and ranges of the samples were the same; no whole epoch was compared",
+    "alike": "types, shapes and ranges of the samples were the same, in another order",
 }
 
 

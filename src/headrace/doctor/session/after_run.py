@@ -22,7 +22,7 @@ class Proof(msgspec.Struct):
     steps: list[int] = []
     """Durations of the measured steps, of the slowest rank."""
     samples: str | None = None
-    """Samples compared with those of the plain run: `same`, `set`, `alike`, `different`; None without comparison."""
+    """Samples compared with those of the plain run: `same`, `alike`, `different`; None without comparison."""
 
 
 class Calibration(msgspec.Struct):

@@ -116,8 +116,6 @@ class GetLine(EvidenceLine, tag="get"):
     """Name of its tensors' types and shapes."""
     unpickle_cpu: int | None = None
     """CPU time of the thread in unpickling, which otherwise waits for the worker to hand tensors over."""
-    others_cpu: int | None = None
-    """CPU time of other threads during `next()`, if workers produce the batches: spinning library threads show here."""
 
 
 class FetchLine(GetLine, tag="fetch"):

@@ -12,8 +12,8 @@ import msgspec
 
 from headrace.doctor.session.producers import Facts, Pid, SourceLine, Table, Time
 
-TensorSummary = tuple[str, float | None, float | None, list[float]]
-"""Tensor of a batch: type and shape of one sample, lowest and highest value, and a number per sample."""
+TensorSummary = tuple[str, float | None, float | None]
+"""Tensor of a batch: type and shape of one sample, lowest and highest value."""
 SPANS = {
     "d": ("data work", "work on a batch before the model is called"),
     "n": ("not seen", "the same from the end of a step on, while nothing is known to give batches"),
@@ -64,7 +64,6 @@ class ReceivedBatches(Table):
     shape: list[int | None] = []
     """Index into `Trainer.shapes`."""
     unpickle_cpu: list[int | None] = []
-    others_cpu: list[int | None] = []
 
 
 class ReplayedBatches(Table):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
@@ -14,14 +13,10 @@ from headrace.doctor.measure import Host, Join, MadeBatch, MeasuredTraining, bat
 from headrace.doctor.session.trainers import LoaderFacts, ReceivedBatches, Trainer
 from headrace.doctor.simulate.work import BatchColumns, Column, StageColumns, Stages
 
-LONG = 3.0
-"""Multiple of the usual time for its bytes above which unpickling must have waited for a core."""
 SEVERAL = 1.5
 """Threads from which one batch's work counts as shared. A lower value is noise of two clocks."""
 COMPUTING = ("decode", "parse", "transform", "tokenise", "collate")
 """Categories of stages that wait only for a core, unless more is known."""
-SHARED = (*COMPUTING, "getitem")
-"""Categories of work that several threads may share."""
 Row = dict[str, tuple[float, float]]
 """Computing and waiting by stage."""
 
@@ -69,9 +64,6 @@ def receive_times(training: MeasuredTraining, batches: Sequence[ReceivedBatch]) 
     made = {row: one for row, one in batches if one is not None}
     around = {row: us for row, one in made.items() if (us := _around(gets, row, one, arrivals)) is not None}
     usual = median(around.values()) if around else 0.0
-    # Batches without tensors count as one byte.
-    paces = [us / (gets.bytes[row] or 1) for row, _ in batches if (us := gets.unpickle[row]) is not None]
-    longest_a_byte = LONG * median(paces) if paces else 0.0
     found = {}
     for row in training.gets:
         excess = max(around.get(row, usual) - usual, 0.0)
@@ -82,7 +74,7 @@ def receive_times(training: MeasuredTraining, batches: Sequence[ReceivedBatch]) 
         if unpickle is None:
             found[row] = ReceiveTimes(0.0, held, 0.0, excess)
             continue
-        own = min(float(unpickle), longest_a_byte * (gets.bytes[row] or 1))
+        own = float(unpickle)
         if waited is not None and usual_wait is not None:  # excludes waiting beyond the usual
             own = unpickle - waited + min(waited, usual_wait)
         computing = float(unpickle - (waited or 0))
@@ -135,22 +127,6 @@ def batch_columns(
         held=np.array([receiving[row].held for row, _ in batches.usual]),
         pin=_column([trainer.gets.pin[row] for row, _ in batches.usual]),
     )
-
-
-def without_barriers(columns: BatchColumns, threads: float, makers: int, cores: float | None) -> BatchColumns:
-    """Drop waits of threads that share work, if all producers together need more cores than there are.
-
-    The wait of the first of these threads is for the others, which have no core. The simulation itself reproduces it.
-    """
-    compute = float(columns.compute.mean())
-    wall = compute + float(columns.wait.mean())
-    if threads < SEVERAL or not cores or wall * cores >= max(makers, 1) * threads * compute:
-        return columns
-    stages = {
-        name: replace(one, wait=np.zeros_like(one.wait)) if name.partition(":")[0] in SHARED else one
-        for name, one in columns.stages.items()
-    }
-    return replace(columns, stages=stages)
 
 
 def work_of(made: MadeBatch, host: Host) -> Row:

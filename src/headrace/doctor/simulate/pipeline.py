@@ -256,8 +256,6 @@ def _train(
                 batch += 1
             yield _computing(work, step.compute / parts)
             yield wait(step.wait / parts)
-        if work.spin:
-            engine.start(_spinning(work.spin, work.team - 1))
         if step.device:
             now, behind = engine.now, device_ends[0]
             device_ends.append(max(device_ends[-1], now) + step.device)
@@ -268,10 +266,6 @@ def _train(
 def _computing(work: SimulatedWork, us: float) -> Request:
     """Return the training thread's computing with its team."""
     return compute(us) if work.team <= 1 else team(us, work.team)
-
-
-def _spinning(us: float, threads: int) -> Behaviour:
-    yield compute(us / max(threads, 1), max(threads, 1))
 
 
 def _loader(engine: Engine, setup: FeedSetup, work: SimulatedWork) -> SimulatedWorkers | SimulatedFeed | None:

@@ -38,8 +38,6 @@ MOST_STEPS = 400
 """Maximum number of steps in a round; blocks of a long run are drawn from all of it."""
 SETTLING = 5
 """Steps after the queue is empty, before a simulation counts."""
-LEAST_LEFT = 0.2
-"""Minimum share of a batch's computing that remains without writes to shared memory."""
 LEAST_US = 1.0
 """Resolution of all recorded times: no step is shorter."""
 PROBE = 1.05
@@ -104,7 +102,6 @@ def simulated_rounds(
             passes=passes,
             draw=recorded.draw,
             team=recorded.team,
-            spin=recorded.spin,
         )
         found = simulated(setup, work, first=first, steps=settling + steps)
         step_us = (found.ends[-1] - found.ends[settling - 1]) / steps
@@ -161,7 +158,7 @@ def _batch_work(
     """
     change = bool(setup.workers) - bool(recorded.setup.workers)
     sharing_us = change * shared_us(recorded.batch_bytes) * setup.sent_bytes
-    computing = np.maximum(columns.compute + sharing_us, LEAST_LEFT * columns.compute)
+    computing = np.maximum(columns.compute + sharing_us, 0.0)
     together = max(round(len(columns) / len(recorded.steps)), 1)
     rows = (_rows(places, len(columns))[:, None] + np.arange(together)).ravel() % len(columns)
     made = [column[rows] * factor for column in (columns.wait, computing, columns.serialise)]

@@ -25,7 +25,6 @@ from headrace.doctor.measure import (
     pass_blocks,
     replayed_threads,
     replayed_us,
-    spun_us,
     stalls_of_peers_us,
     whole_fact,
 )
@@ -40,7 +39,6 @@ from headrace.doctor.simulate.batch_work import (
     making_threads,
     receive_times,
     received,
-    without_barriers,
 )
 from headrace.doctor.simulate.prediction import fitted
 from headrace.doctor.simulate.work import PASSES, UNFITTED, Column, FeedSetup, PassCosts, RecordedRun, StepColumns
@@ -67,7 +65,7 @@ def recorded(session: Session, view: TrainerView, ranks: Sequence[RankView] = ()
     is_iterable, workers = facts.get("iterable") is True, whole_fact(facts, "num_workers") or 0
     apart = first_apart(batches, workers=workers, iterates=is_iterable)
     threads = making_threads(batches) if workers or host.has_pool_of_its_own(trainer.pid) else 1.0
-    columns = without_barriers(batch_columns(trainer, apart, receiving, host), threads, workers, host.rank_cores)
+    columns = batch_columns(trainer, apart, receiving, host)
     replay_us = replayed_us(view)
     own = _own_work(
         view, loader, _used_here(measured, batches, receiving), stalls_of_peers_us(ranks, trainer), host, replay_us
@@ -97,7 +95,6 @@ def recorded(session: Session, view: TrainerView, ranks: Sequence[RankView] = ()
         passes=replace(PASSES, iterates=is_iterable) if passes is None else passes,
         draw=median(max(us, 0) for us in _draws(trainer, batches)),
         team=own.team,
-        spin=spun_us(measured) if own.team > 1 and not setup.pinned else 0.0,
         first=gets.index[batches[0].row],
         replay_us=replay_us,
         batch_bytes=_mean(size for one in batches if (size := gets.bytes[one.row]) is not None),

@@ -227,8 +227,6 @@ class SimulatedWork:
     """Time in the training thread to draw a batch's indices and send them."""
     team: int
     """Threads that compute a step together, waiting for each other after every small part of it."""
-    spin: float = 0.0
-    """CPU time that they spin after each step."""
 
     def batch(self, number: int) -> BatchWork:
         return self.batches[number % len(self.batches)]
@@ -287,8 +285,6 @@ class RecordedRun:
     """Time in the training thread to draw a batch's indices and send them."""
     team: int
     """Threads of the trainer that compute a step together."""
-    spin: float
-    """CPU time per step that the other threads spin while the training thread waits for data."""
     first: int
     """Number in its pass of the first batch received by a measured step."""
     replay_us: float | None

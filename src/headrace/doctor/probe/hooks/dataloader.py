@@ -14,7 +14,6 @@ from typing import Any, Callable
 from ..look.leaves import BatchShapes, PaddingLooks
 from ..look.objects import class_name, described_loader, sampler_epoch
 from ..patches import Function, Patches
-from ..settings import others_cpu_ns
 from ..stack_sampler import call_site, is_users
 from ..training.loader_sources import HeldIterator
 from ..training.replay import replayed, replayed_elsewhere
@@ -145,12 +144,9 @@ class LoaderHooks:
 
     def _fetch(self, original: Function, iterator: Any, pass_: ObservedPass) -> Any:
         training, with_grad = self._training, self._is_grad_enabled()
-        others = others_cpu_ns() if pass_.has_workers else 0  # without workers, they may help to make the batch
 
         def returned(batch: Any, start: int, end: int) -> None:
             received = self._received(iterator, pass_, batch, start, end)
-            if pass_.has_workers:  # two clocks differ by a microsecond
-                received = received._replace(others_cpu=max(others_cpu_ns() - others, 0))
             training.record_batch(received, with_grad)
             if with_grad:
                 training.feed(pass_, batch, received, functools.partial(self._source, original, iterator, pass_))

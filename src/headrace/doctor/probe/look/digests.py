@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-import zlib
 from functools import partial
 from itertools import islice
 from types import ModuleType
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
 MOST_DIGEST_BYTES = 256 << 20
 """Digested bytes over all batches: at 1 GB/s, a quarter of a second of the warm-up."""
-MOST_ROWS = 1024
-"""Maximum number of samples in a batch that are identified separately; with more, none is."""
 MOST_BATCHES = 20_000
 """Maximum number of batches whose keys are recorded."""
 SAVES = {"torch.serialization": ("save", "f"), "safetensors": ("serialize_file", "filename")}
@@ -167,25 +164,15 @@ def _bytes(tensor: Any) -> Any:
 
 
 def _summary(tensor: Any) -> list[Any]:
-    """Return dtype and shape without the batch dimension, minimum, maximum, and a number that identifies each sample.
-
-    The number is a checksum of labels or tokens, otherwise the mean.
-    """
+    """Return dtype and shape without the batch dimension, minimum and maximum."""
     torch = sys.modules["torch"]
     plain = tensor.detach()
     shape = ",".join(str(size) for size in plain.shape[1:])
     kind = f"{str(plain.dtype).rpartition('.')[2]}[{shape}]"
     if not plain.numel() or plain.dtype is torch.bool or plain.is_complex():
-        return [kind, None, None, []]
+        return [kind, None, None]
     low, high = float(plain.min()), float(plain.max())
-    rows: list[float] = []
-    if plain.dim() and plain.shape[0] <= MOST_ROWS:
-        if plain.dtype is not torch.uint8 and plain.dim() <= 2 and not torch.is_floating_point(plain):
-            rows = [float(zlib.crc32(_bytes(row))) for row in plain]
-        else:
-            rows = plain.reshape(plain.shape[0], -1).double().mean(1).nan_to_num().tolist()
-    finite = [value if abs(value) < 1e300 else None for value in (low, high)]
-    return [kind, *finite, [round(value, 5) for value in rows]]
+    return [kind, *(value if abs(value) < 1e300 else None for value in (low, high))]
 
 
 class FirstBatchDigests:

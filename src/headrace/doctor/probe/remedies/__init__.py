@@ -128,8 +128,10 @@ def install_arguments(remedy: InjectedRemedy, changes: dict[str, dict[str, Any]]
         object.__setattr__(loader, _CHANGED, True)
         if getattr(loader, "_iterator", None) is not None:
             remedy.refused(f"loader {number}: its persistent workers run already")
+        elif changed := change(loader, wanted):
+            remedy.took(f"loader {number}: {', '.join(changed)}")
         else:
-            remedy.took(f"loader {number}: {', '.join(change(loader, wanted))}")
+            remedy.refused(f"loader {number}: {', '.join(wanted)} would change nothing")
 
     def begin(original: Function, loader: Any) -> Any:
         change_loader(loader)
@@ -158,7 +160,7 @@ def change(loader: Any, wanted: dict[str, Any]) -> list[str]:
     if context is not None:
         loader.multiprocessing_context = context
         said.append(f"multiprocessing_context -> {context}")
-    return said or ["as it was"]
+    return said
 
 
 def install_device_prefetch(remedy: InjectedRemedy, _: bool) -> None:

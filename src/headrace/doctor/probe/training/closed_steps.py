@@ -142,7 +142,6 @@ def batch_record(clock: SessionClock, kind: str, batch: FetchedBatch) -> Record:
         batch.bytes,
         batch.shape,
         None if batch.unpickle_cpu is None else batch.unpickle_cpu // 1000,
-        None if batch.others_cpu is None else batch.others_cpu // 1000,
     )
 
 

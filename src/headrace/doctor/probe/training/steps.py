@@ -42,7 +42,6 @@ class FetchedBatch(NamedTuple):
     bytes: int | None = None
     shape: int | None = None
     unpickle_cpu: int | None = None
-    others_cpu: int | None = None
     loader: int | None = None
     """Number of the loader, if known."""
 
