@@ -18,7 +18,6 @@ from headrace.doctor.measure.diagnosis import (
 from headrace.doctor.measure.host import Host, host_of, hosts
 from headrace.doctor.measure.lower_bounds import (
     LEAST_GAIN,
-    USUAL_WARMUP,
     LowerBounds,
     interval,
     is_gain,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil, inf, sqrt
+from math import inf, sqrt
 from typing import TYPE_CHECKING
 
 from .steps import WORK
@@ -50,11 +50,6 @@ def half_width(durations: Sequence[int]) -> float:
     mean = sum(means) / BLOCKS
     variance = sum((one - mean) ** 2 for one in means) / (BLOCKS - 1)
     return STUDENT * sqrt(variance / BLOCKS) / mean if mean else 0.0
-
-
-def observed_steps(asked: int, step_s: float) -> int:
-    """Return the maximum number of observed steps, of the `asked` ones, if nothing else ends the observation."""
-    return asked if step_s <= 0 else min(asked, max(NARROW_AFTER, ceil(LONGEST_S / step_s)))
 
 
 class StepsMeasured(SystemExit):
