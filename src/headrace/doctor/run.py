@@ -1,18 +1,20 @@
-"""Run of a command with the probe, and the report of its data stalls."""
+"""Run of a command with the probe, and the report of its data stalls; reports of saved sessions."""
 
 from __future__ import annotations
 
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from headrace.doctor.adopting import LOOK_S, LoaderAdoption
 from headrace.doctor.adoption import survey_of
 from headrace.doctor.attach import (
+    DOCTOR_FAILED,
     FAULTY_DATA,
     CommandResult,
     exit_status,
@@ -25,7 +27,15 @@ from headrace.doctor.machine import MachineSampler
 from headrace.doctor.measure import Diagnosis
 from headrace.doctor.prove import DIGESTS, Prover, remedy_attempts
 from headrace.doctor.report import Outputs, document, write_whole
-from headrace.doctor.session import SESSION_FILE, FailedReplay, SessionFolder, read_session, session_folder
+from headrace.doctor.session import (
+    SESSION_FILE,
+    FailedReplay,
+    SessionFolder,
+    merged,
+    read_session,
+    saved_session,
+    session_folder,
+)
 from headrace.doctor.session.model import Machine, Session, SessionNote
 
 Result = TypeVar("Result")
@@ -254,3 +264,37 @@ def say(*messages: str) -> None:
         for message in messages:
             sys.stderr.write(f"headrace: {message}\n")
         sys.stderr.flush()
+
+
+def show_again(path: Path, outputs: Outputs, *, fail_above: float | None) -> int:
+    """Render a saved session and return the exit status.
+
+    Raises:
+        SessionError: The file is no session.
+        UsageError: An output cannot be written.
+    """
+    outputs.check()
+    return _shown(saved_session(path), path, outputs, fail_above)
+
+
+def show_merged(paths: Sequence[Path], outputs: Outputs, *, fail_above: float | None) -> int:
+    """Merge the sessions of one training's nodes, render them as one, and return the exit status.
+
+    Raises:
+        SessionError: A file is no session, or they are not of one training.
+        UsageError: An output cannot be written.
+    """
+    outputs.check()
+    return _shown(merged([saved_session(path) for path in paths]), None, outputs, fail_above)
+
+
+def _shown(session: Session, saved: Path | None, outputs: Outputs, fail_above: float | None) -> int:
+    try:
+        diagnosis = diagnose(session)
+        say(*outputs.put(session, diagnosis, prescribed(session, diagnosis), saved=saved))
+    except Exception:
+        which = "" if saved is None else f"{saved}: "
+        say(f"{which}the report failed: the file was changed after it was written, or it is a fault of the doctor's")
+        say(traceback.format_exc())
+        return DOCTOR_FAILED
+    return exit_status(0, wait_share=diagnosis.data_share, fail_above=fail_above)

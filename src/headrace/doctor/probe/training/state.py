@@ -17,8 +17,7 @@ from ..evidence_file import EvidenceFile
 from ..patches import Fault
 from ..settings import ProbeSettings, SessionClock
 from ..stages import NOBODY, TrainingCost
-from .device_marks import DeviceMarks
-from .loop_work import LoopWork
+from .loop_work import DeviceMarks, LoopWork
 from .step_limit import StepLimit
 from .steps import FetchedBatch, StepTimeline
 
