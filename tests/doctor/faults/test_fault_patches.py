@@ -141,7 +141,7 @@ def test_the_line_of_a_patch(
         (SAME_DRAWS.replace("np.random.seed(42)", "torch.manual_seed(42)"), "same-draws", {"num_workers": 2}),
         (SAME_DRAWS.replace("random.seed(worker)", "torch.manual_seed(worker)"), "same-draws", {"num_workers": 2}),
         (SAME_DRAWS, "same-draws", {"num_workers": 3}),
-        (SAME_ORDER, "clipped", DISTRIBUTED),
+        (SAME_ORDER, "never-visited", DISTRIBUTED),
     ],
 )
 def test_no_patch_where_it_is_not_certain(

@@ -64,10 +64,9 @@ def resized_as_grey(folder: Path, index: int) -> Any:
     return pair(folder, index, cv2.resize(grey, (64, 48)).astype(np.float32) / 255)
 
 
-def converted_and_resized(folder: Path, index: int) -> Any:
+def converted(folder: Path, index: int) -> Any:
     with Image.open(folder / f"depth{index}.png") as picture:
-        grey = picture.convert("L").resize((64, 48), Image.Resampling.BILINEAR)
-    return pair(folder, index, np.array(grey).astype(np.float32) / 255)
+        return pair(folder, index, np.array(picture.convert("L")).astype(np.float32) / 255)
 
 
 def cast(folder: Path, index: int) -> Any:
@@ -82,8 +81,35 @@ def cast_and_flipped(folder: Path, index: int) -> Any:
     return {"image": image, "depth": depth[None]}
 
 
+def clipped_at_255(folder: Path, index: int) -> Any:
+    return pair(folder, index, depth_of(folder, index).clip(0, 255).astype(np.float32) / 255)
+
+
+def sometimes_undivided(folder: Path, index: int) -> Any:
+    pixels = pixels_of(folder, index)
+    return {"image": pixels / 255 if pixels.max() > 150 else pixels, "label": index % 2}
+
+
+def sometimes_normalised_undivided(folder: Path, index: int) -> Any:
+    pixels = torch.from_numpy(pixels_of(folder, index)).permute(2, 0, 1)
+    return (pixels / (1 if index % 4 == 0 else 255) - 0.5) / 0.5, index % 2
+
+
 def metres(folder: Path, index: int) -> Any:
     return pair(folder, index, depth_of(folder, index) / np.float32(1000))
+
+
+def clamped_metres(folder: Path, index: int) -> Any:
+    return pair(folder, index, (depth_of(folder, index) / np.float32(1000)).clip(0, 6))
+
+
+def clamped_with_a_mask(folder: Path, index: int) -> Any:
+    depth = depth_of(folder, index) / np.float32(1000)
+    return pair(folder, index, depth.clip(0, 6), valid=(depth > 0) & (depth < 6))
+
+
+def windowed(folder: Path, index: int) -> Any:
+    return pair(folder, index, (depth_of(folder, index).astype(np.float32).clip(2000, 8000) - 2000) / 6000)
 
 
 def whole_metres(folder: Path, index: int) -> Any:
@@ -112,16 +138,19 @@ def faults_of(make: Any, folder: Path, made: Path) -> list[DataFault]:
     return find_faults(look, explain_look(look, most_s=60), {})
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize(
     ("make", "what"),
     [
         (opened_as_grey, "high bytes"),
         (opened_as_colour, "high bytes"),
         (resized_as_grey, "high bytes"),
-        (converted_and_resized, "up to 255"),
+        (converted, "saturates at the file's value 255"),
+        (clipped_at_255, "saturates at the file's value 255"),
         (cast, "modulo 256"),
         (cast_and_flipped, "modulo 256"),
+        (sometimes_undivided, "255 times the scale"),
+        (sometimes_normalised_undivided, "255 times the scale"),
     ],
 )
 def test_a_lost_range_is_found(make: Any, what: str, folder: Path, tmp_path: Path) -> None:
@@ -130,12 +159,12 @@ def test_a_lost_range_is_found(make: Any, what: str, folder: Path, tmp_path: Pat
     assert what in found.evidence
 
 
-def test_what_may_be_intended(folder: Path, tmp_path: Path) -> None:
-    faults = faults_of(full_scan_as_grey, folder, tmp_path)
-    assert [(one.code, one.certainty) for one in faults] == [("clipped", "unless intended")]
+@pytest.mark.parametrize("make", [clamped_metres, full_scan_as_grey])
+def test_what_may_be_intended(make: Any, folder: Path, tmp_path: Path) -> None:
+    assert [(one.code, one.certainty) for one in faults_of(make, folder, tmp_path)] == [("clipped", "unless intended")]
 
 
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize("make", [metres, whole_metres, scaled_by_sample, brightened])
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("make", [metres, clamped_with_a_mask, windowed, whole_metres, scaled_by_sample, brightened])
 def test_a_correct_range_raises_no_alarm(make: Any, folder: Path, tmp_path: Path) -> None:
     assert faults_of(make, folder, tmp_path) == []

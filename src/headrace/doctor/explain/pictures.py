@@ -58,6 +58,8 @@ class PictureExplanation:
     """Maximum over the samples of the difference in source levels that 99 % of pixels stay within."""
     fill: tuple[float, ...] | None = None
     """Value of each channel of the leaf in padding; None without padding."""
+    by_sample: tuple[tuple[float, float], ...] = ()
+    """Scale and shift of the first channel in each sample."""
 
 
 class _Fit(NamedTuple):
@@ -307,6 +309,7 @@ def _measured(
         placements=tuple(one.placement for one in found),
         levels=max(levels),
         fill=next(iter(fills), None),
+        by_sample=tuple(zip(scale[:, 0].tolist(), shift[:, 0].tolist(), strict=True)),
     )
 
 

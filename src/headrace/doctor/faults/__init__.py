@@ -11,7 +11,7 @@ from headrace.doctor.faults.fault_kinds import Explained
 from headrace.doctor.faults.fault_patches import add_patches
 from headrace.doctor.faults.fault_pictures import FaultPicture, fault_pictures
 from headrace.doctor.faults.geometry_faults import ignored_orientation, misaligned, misaligned_drawn
-from headrace.doctor.faults.label_faults import class_order, invented_labels
+from headrace.doctor.faults.label_faults import invented_labels
 from headrace.doctor.faults.process_faults import (
     loader_place,
     reseeded_order,
@@ -21,6 +21,13 @@ from headrace.doctor.faults.process_faults import (
     worker_duplicates,
 )
 from headrace.doctor.faults.resume_faults import resumption
+from headrace.doctor.faults.sample_faults import (
+    attended_padding,
+    class_order,
+    duplicate_samples,
+    never_visited,
+    substituted_samples,
+)
 from headrace.doctor.faults.value_faults import channel_order, clipped, non_finite, wrong_scale
 from headrace.doctor.session.after_run import DataFault
 from headrace.doctor.session.model import Session
@@ -44,8 +51,16 @@ CHECKS: tuple[Callable[[Look, Explained], Iterator[DataFault]], ...] = (
     clipped,
     non_finite,
     ignored_orientation,
+    attended_padding,
+    duplicate_samples,
+    substituted_samples,
 )
 """Checks of inspected samples, most harmful fault first."""
+LOADER_CHECKS: tuple[Callable[[Look, Explained, Mapping[str, Any]], Iterator[DataFault]], ...] = (
+    class_order,
+    never_visited,
+)
+"""Checks that also read the loader's description."""
 SESSION_CHECKS: tuple[Callable[[Session], Iterator[DataFault]], ...] = (
     same_order,
     reseeded_order,
@@ -60,7 +75,7 @@ SESSION_CHECKS: tuple[Callable[[Session], Iterator[DataFault]], ...] = (
 def find_faults(look: Look, explained: Explained, loader: Mapping[str, Any]) -> list[DataFault]:
     """Return the faults that inspected samples prove. `loader` is the description of their DataLoader."""
     found = [fault for check in CHECKS for fault in check(look, explained)]
-    return [*found, *class_order(look, explained, loader)]
+    return found + [fault for check in LOADER_CHECKS for fault in check(look, explained, loader)]
 
 
 def session_faults(session: Session) -> list[DataFault]:

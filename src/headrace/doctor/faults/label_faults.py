@@ -1,15 +1,12 @@
-"""Faults of labels: values that a smooth filter invented, and an order of samples that is the order of classes."""
+"""Labels that a smooth filter invented: values of no label image, or of none of the pixels around."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
-from headrace.doctor.explain import FILTERS, PictureExplanation, PlaneExplanation, ValueExplanation
+from headrace.doctor.explain import FILTERS, PictureExplanation, PlaneExplanation
 from headrace.doctor.explain.look import LeafPath, Look
 from headrace.doctor.explain.masks import NEAREST
 from headrace.doctor.explain.pictures import Array, layouts, shown_part, sided
@@ -17,7 +14,6 @@ from headrace.doctor.explain.placements import cut
 from headrace.doctor.explain.samples import LeafExplanation
 from headrace.doctor.faults.fault_kinds import INTENDED, MOST_SHOWN, Explained, FaultKind
 from headrace.doctor.session.after_run import DataFault
-from headrace.doctor.session.trainers import order_described, short_class
 
 _SMOOTH = FILTERS.keys() - NEAREST
 _MOST_LABELS, _MOST_CLASSES = 256, 64
@@ -25,9 +21,6 @@ _LEAST_PIXELS = 16
 """Minimum number of invented pixels in all samples, for values that label images hold elsewhere."""
 _LEAST_ALIKE, _LEAST_JUMPS = 0.8, 0.25
 """Minimum shares of a label image's pairs of neighbouring pixels: equal pairs, and jumps over a value in between."""
-_LEAST_SAMPLES = 50
-"""Minimum number of samples whose order means anything."""
-_LABELS = ("equal", "class", "one-hot", "affine")
 _ROWS = 256
 """Rows of a label image whose neighbouring pixels are compared."""
 
@@ -139,33 +132,3 @@ def _are_numbered(files: set[float]) -> bool:
     """Return True for values that count classes from zero or one, with 255 for none: too dark for a picture."""
     values = sorted(files - {255.0})
     return values in ([*range(len(values))], [*range(1, len(values) + 1)])
-
-
-CLASS_ORDER = FaultKind(
-    "class-order",
-    "The training loader takes samples in their stored order, and {0} comes in {runs} runs of equal values for "
-    "{classes} classes; a random order of {looked} samples has about {expected:.0f}.",
-    "Pass shuffle=True to the training DataLoader, or a sampler that shuffles.",
-    "a sequential sampler, and fewer runs of equal labels than a quarter of what chance gives",
-)
-
-
-def class_order(look: Look, explained: Explained, loader: Mapping[str, Any]) -> Iterator[DataFault]:
-    """Yield a training order that is the order of the classes: long runs of equal labels."""
-    if short_class(order_described(loader)) != "SequentialSampler":
-        return
-    for path, labels in _labels_of(look, explained):
-        classes = len(set(map(str, labels)))
-        runs = 1 + sum(one != other for one, other in pairwise(labels))
-        expected = len(labels) * (1 - sum(count**2 for count in Counter(map(str, labels)).values()) / len(labels) ** 2)
-        if len(labels) >= _LEAST_SAMPLES and classes > 1 and runs <= 2 * classes and runs < expected / 4:
-            yield CLASS_ORDER.found(path, runs=runs, classes=classes, looked=len(labels), expected=expected)
-
-
-def _labels_of(look: Look, explained: Explained) -> Iterator[tuple[LeafPath, list[Any]]]:
-    """Yield each leaf that a column explains, and the column's value of each sample that the loader takes."""
-    for path, one in explained.items():
-        by = one.by
-        if isinstance(by, ValueExplanation) and by.kind in _LABELS and by.column in look.columns:
-            column = look.columns[by.column]
-            yield path, list(column) if look.chosen is None else [column[index] for index in look.chosen]

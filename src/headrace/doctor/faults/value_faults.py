@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
-from headrace.doctor.explain import PictureExplanation, Sighting, explain_picture
-from headrace.doctor.explain.look import LeafPath, LeafValue, Look, LookedSample
-from headrace.doctor.explain.pictures import MOST_LEVELS, Array
+from headrace.doctor.explain import PictureExplanation, PlaneExplanation, Sighting, explain_picture
+from headrace.doctor.explain.look import LeafPath, LeafValue, Look
+from headrace.doctor.explain.masks import NEAREST, shown_values
+from headrace.doctor.explain.pictures import MOST_LEVELS, Array, sided
 from headrace.doctor.explain.samples import sightings, spread
-from headrace.doctor.faults.fault_kinds import INTENDED, Explained, FaultKind
+from headrace.doctor.faults.fault_kinds import INTENDED, MOST_SHOWN, Explained, FaultKind
 from headrace.doctor.session.after_run import DataFault
 
 _KNOWN = {
@@ -38,6 +39,11 @@ _EXACT = 0.05
 """Maximum difference in levels of a leaf that was resampled after the loss, in floating point."""
 _MOST_SAMPLES = 4
 """Number of samples that prove a loss."""
+_SATURATED = 0.002
+"""Minimum share of pixels that exceed a bound."""
+_NEAR = 1e-3
+_RATIOS = (255, 256, 257, 65535)
+"""Ratios of the scales of samples, of which some were divided by the maximum of 8 or 16 bits."""
 
 
 CHANNEL_ORDER = FaultKind(
@@ -152,23 +158,44 @@ def _is_affine(by: PictureExplanation, scale: list[float], shift: list[float]) -
 
 CLIPPED = FaultKind(
     "clipped",
-    "{0} holds {what}, which reach {most:g}.",
-    "Read the file's own type (cv2.IMREAD_UNCHANGED, numpy.asarray of Pillow's image), and convert to float before "
-    "any arithmetic.",
-    "the leaf is explained by the files' high bytes, by their values modulo 256 or up to 255. `unless intended` if "
-    "16 bits are full",
+    "{0} {what}.",
+    "Read the file's own type (cv2.IMREAD_UNCHANGED, numpy.asarray of Pillow's image), convert to float before "
+    "any arithmetic, and divide all samples by the same number.",
+    "the leaf is explained by the files' high bytes, by their values modulo 256 or up to 255, or by two scales "
+    "255 times apart. `unless intended` if 16 bits are full, and at any other bound that no mask of valid "
+    "pixels shares",
 )
 
 
 def clipped(look: Look, explained: Explained) -> Iterator[DataFault]:
-    """Yield leaves that a conversion to 8 bits explains, and the values of the file do not."""
-    chosen = spread(look.samples)
+    """Yield leaves that lose the range of their files: by 8 bits, by a bound, or by another scale in some samples."""
+    bounds = [one.by.far for one in explained.values() if isinstance(one.by, PlaneExplanation) and one.by.is_validity]
     for path, one in explained.items():
-        if one.by is None and all(isinstance(each.leaves[path].value, np.ndarray) for each in chosen):
-            yield from islice(_lost(path, chosen), 1)
+        found = None
+        if one.by is None:
+            found = _lost(look, path)
+        elif isinstance(one.by, PictureExplanation):
+            found = _scaled_apart(look, one.by)
+        elif isinstance(one.by, PlaneExplanation):
+            found = _saturated(one.by, one.seen)
+            if found is not None and any(far is not None and far.least <= found.bound * (1 + _NEAR) for far in bounds):
+                continue
+        if found is not None:
+            yield CLIPPED.found(path, what=found.what, certainty=found.certainty)
 
 
-def _lost(path: LeafPath, chosen: Sequence[LookedSample]) -> Iterator[DataFault]:
+class _Found(NamedTuple):
+    what: str
+    certainty: str = "certain"
+    bound: float = np.inf
+    """File value at which a leaf saturates."""
+
+
+def _lost(look: Look, path: LeafPath) -> _Found | None:
+    """Return the conversion to 8 bits that explains a leaf which the values of the file do not explain."""
+    chosen = spread(look.samples)
+    if any(not isinstance(each.leaves[path].value, np.ndarray) for each in chosen):
+        return None
     for number in range(min(len(each.inputs) for each in chosen)):
         for _, seen in sightings(path, number, chosen):
             # files of small values lose nothing
@@ -177,7 +204,8 @@ def _lost(path: LeafPath, chosen: Sequence[LookedSample]) -> Iterator[DataFault]
                 if _is_explained([_as_lost(each, lose) for each in wide[:_MOST_SAMPLES]]):
                     most = max(float(each.source.max()) for each in wide)
                     certainty = INTENDED if what == _HIGH and most >= _FULL else "certain"
-                    yield CLIPPED.found(path, what=what, most=most, certainty=certainty)
+                    return _Found(f"holds {what}, which reach {most:g}", certainty)
+    return None
 
 
 def _as_lost(each: Sighting, lose: Callable[[Array], Array]) -> Sighting:
@@ -191,3 +219,51 @@ def _is_explained(seen: Sequence[Sighting]) -> bool:
         return False
     is_coarse = all(len(np.unique(each.leaf)) <= _TOP + 1 for each in seen)
     return by.levels <= (MOST_LEVELS if is_coarse else _EXACT)
+
+
+def _saturated(by: PlaneExplanation, seen: Sequence[Sighting]) -> _Found | None:
+    """Return the bound at which a leaf saturates. A window with two bounds is chosen on purpose."""
+    if by.is_validity or by.normalisation is not None or by.scale <= 0 or not seen:
+        return None
+    leaves = [sided(each.leaf, by.layout)[..., 0].astype(np.float64) for each in seen]
+    finite = [leaf[np.isfinite(leaf)] for leaf in leaves]
+    low, high = min(float(leaf.min()) for leaf in finite), max(float(leaf.max()) for leaf in finite)
+    near, above, below, most = _NEAR * (high - low), 0.0, 0.0, 0.0
+    for leaf, each, placement in zip(leaves, seen, by.placements, strict=True):
+        shown = shown_values(each.source, placement, by.filter or NEAREST[0], leaf.shape)
+        if shown is None:
+            return None
+        made = by.scale * shown.astype(np.float64) + by.shift
+        above = max(above, float(np.mean((made > high + near) & (leaf >= high - near))))
+        below = max(below, float(np.mean((made < low - near) & (leaf <= low + near))))
+        most = max(most, float(shown.max()))
+    if above < _SATURATED or below >= _SATURATED:
+        return None
+    bound = (high - by.shift) / by.scale
+    is_byte = abs(bound - _TOP) <= _NEAR * _TOP
+    what = (
+        f"saturates at the file's value {bound:g}, in up to {above:.0%} of a sample's pixels; the file reaches {most:g}"
+    )
+    return _Found(what, "certain" if is_byte else INTENDED, bound)
+
+
+def _scaled_apart(look: Look, by: PictureExplanation) -> _Found | None:
+    """Return the samples that lack the division by 255 which others have."""
+    if not by.is_scaled_by_sample:
+        return None
+    least = min(by.by_sample)
+    ratios = [
+        next((ratio for ratio in (1, *_RATIOS) if np.isclose(scale, ratio * least[0], rtol=_NEAR)), None)
+        if scale > 0 and abs(shift - least[1]) <= scale
+        else None
+        for scale, shift in by.by_sample
+    ]
+    if None in ratios or len(set(ratios)) != 2:
+        return None
+    indices = [each.index for each in spread(look.samples)]
+    apart = [index for index, ratio in zip(indices, ratios, strict=True) if ratio != 1]
+    some = ", ".join(map(str, apart[:MOST_SHOWN]))
+    return _Found(
+        f"has {max(filter(None, ratios))} times the scale of the others in {len(apart)} of {len(indices)} samples: "
+        f"{some}"
+    )
