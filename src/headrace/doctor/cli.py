@@ -1,4 +1,4 @@
-"""`headrace doctor`: its options and commands. The work is in run.py, saved_sessions.py and report/."""
+"""`headrace doctor`: its options and commands. The work is in run.py and report/."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def show(
 ) -> None:
     """Render a saved session again, without running anything."""
     from headrace.doctor.report import Outputs
-    from headrace.doctor.saved_sessions import show_again
+    from headrace.doctor.run import show_again
 
     outputs = Outputs(html=html, json=json, apply=apply, draft=draft, verbose=verbose)
     raise typer.Exit(_or_failed(lambda: show_again(session, outputs, fail_above=fail_above)))
@@ -172,7 +172,7 @@ def merge(
 ) -> None:
     """Join the sessions of several nodes into one, and report on all ranks together."""
     from headrace.doctor.report import Outputs
-    from headrace.doctor.saved_sessions import show_merged
+    from headrace.doctor.run import show_merged
 
     outputs = Outputs(html=html, json=json, verbose=verbose)
     raise typer.Exit(_or_failed(lambda: show_merged(sessions, outputs, fail_above=fail_above)))

@@ -1,18 +1,20 @@
-"""Run of a command with the probe, and the report of its data stalls."""
+"""Run of a command with the probe, and the report of its data stalls; reports of saved sessions."""
 
 from __future__ import annotations
 
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from headrace.doctor.adopting import LOOK_S, STARTED_AGAIN_S, LoaderAdoption
-from headrace.doctor.adoption import EXPECTED_S, survey_of
+from headrace.doctor.adopting import LOOK_S, LoaderAdoption
+from headrace.doctor.adoption import survey_of
 from headrace.doctor.attach import (
+    DOCTOR_FAILED,
     FAULTY_DATA,
     CommandResult,
     exit_status,
@@ -22,12 +24,18 @@ from headrace.doctor.causes import Prescription, diagnose, prescribe
 from headrace.doctor.edits import files_here
 from headrace.doctor.faults import FaultPicture, add_patches, resumption, session_faults
 from headrace.doctor.machine import MachineSampler
-from headrace.doctor.measure import USUAL_WARMUP, Diagnosis
-from headrace.doctor.probe import SETTLING_STEPS, ProbeSettings, observed_steps, replayed_steps
+from headrace.doctor.measure import Diagnosis
 from headrace.doctor.prove import DIGESTS, Prover, remedy_attempts
-from headrace.doctor.quantities import about, counted, duration
 from headrace.doctor.report import Outputs, document, write_whole
-from headrace.doctor.session import SESSION_FILE, FailedReplay, SessionFolder, read_session, session_folder
+from headrace.doctor.session import (
+    SESSION_FILE,
+    FailedReplay,
+    SessionFolder,
+    merged,
+    read_session,
+    saved_session,
+    session_folder,
+)
 from headrace.doctor.session.model import Machine, Session, SessionNote
 
 Result = TypeVar("Result")
@@ -40,46 +48,6 @@ CHECK_STEPS = 5
 """Measured steps of a run that is only checked for faults of its data."""
 ENOUGH_STEPS = 20
 """Measured steps after which a run that clearly waits for no data ends, unless more were requested."""
-
-
-USUAL_STEP_S = 0.1
-REPORT_S = 6.0
-"""Usual seconds of survey, simulations and report together."""
-
-
-@dataclass(frozen=True)
-class DiagnosisPlan:
-    """Settings of a run, and what follows it."""
-
-    settings: ProbeSettings
-    trial_s: float = 0.0
-    """Seconds for Headrace's Loader; 0 if it is not tried."""
-    prove_s: float = 0.0
-    """Maximum seconds for proofs."""
-
-    @property
-    def usual_s(self) -> float:
-        """Seconds from the script's start to the report, without proofs, at the usual step."""
-        asked, step_s = self.settings, USUAL_STEP_S
-        replayed = replayed_steps(asked.replay, asked.steps, step_s)
-        replay_s = (SETTLING_STEPS + replayed) * step_s if replayed else 0.0
-        warmup = USUAL_WARMUP if asked.warmup is None else asked.warmup
-        observed = observed_steps(asked.steps, step_s) if asked.enough else asked.steps
-        run_s = (warmup + observed) * step_s + 2 * replay_s + min(asked.drain_s, replayed * step_s)
-        return run_s + self.trial_s + REPORT_S
-
-    def text(self) -> str:
-        """Return one line for the start of the run."""
-        steps, replay = self.settings.steps, self.settings.replay
-        parts = [f"{counted(steps, 'step')} as they are"]
-        if replay:
-            parts += [f"{2 * replayed_steps(replay, steps, USUAL_STEP_S)} on cached batches", "the loader alone"]
-        if self.trial_s:
-            parts.append("Headrace's Loader on the run's files")
-        again = f"; up to {STARTED_AGAIN_S:.0f} s more if it ends before a look at its samples" if self.trial_s else ""
-        proofs = f", then proofs for up to {self.prove_s:.0f} s" if self.prove_s else ""
-        at = duration(USUAL_STEP_S * 1e6)
-        return f"{about(self.usual_s)} after the script's start if a step takes {at}: {', '.join(parts)}{proofs}{again}"
 
 
 @dataclass(frozen=True)
@@ -156,9 +124,8 @@ def examine_resume(asked: Examination, again: list[str], outputs: Outputs) -> in
 
 
 def _announced_run(asked: Examination, folder: SessionFolder, outputs: Outputs) -> tuple[CommandResult, list[Machine]]:
-    trial_s = EXPECTED_S if asked.tries_loader else 0.0
     if not asked.observe:
-        say(DiagnosisPlan(folder.settings, trial_s=trial_s, prove_s=PROVE_S if asked.proves else 0.0).text())
+        say("the report comes about a minute after the script's start if a step takes 100 ms")
     return run_sampled(asked, folder, outputs)
 
 
@@ -297,3 +264,37 @@ def say(*messages: str) -> None:
         for message in messages:
             sys.stderr.write(f"headrace: {message}\n")
         sys.stderr.flush()
+
+
+def show_again(path: Path, outputs: Outputs, *, fail_above: float | None) -> int:
+    """Render a saved session and return the exit status.
+
+    Raises:
+        SessionError: The file is no session.
+        UsageError: An output cannot be written.
+    """
+    outputs.check()
+    return _shown(saved_session(path), path, outputs, fail_above)
+
+
+def show_merged(paths: Sequence[Path], outputs: Outputs, *, fail_above: float | None) -> int:
+    """Merge the sessions of one training's nodes, render them as one, and return the exit status.
+
+    Raises:
+        SessionError: A file is no session, or they are not of one training.
+        UsageError: An output cannot be written.
+    """
+    outputs.check()
+    return _shown(merged([saved_session(path) for path in paths]), None, outputs, fail_above)
+
+
+def _shown(session: Session, saved: Path | None, outputs: Outputs, fail_above: float | None) -> int:
+    try:
+        diagnosis = diagnose(session)
+        say(*outputs.put(session, diagnosis, prescribed(session, diagnosis), saved=saved))
+    except Exception:
+        which = "" if saved is None else f"{saved}: "
+        say(f"{which}the report failed: the file was changed after it was written, or it is a fault of the doctor's")
+        say(traceback.format_exc())
+        return DOCTOR_FAILED
+    return exit_status(0, wait_share=diagnosis.data_share, fail_above=fail_above)

@@ -13,7 +13,7 @@ from report_pages import codes, first_gain, said
 
 from headrace.doctor.causes import EFFORTS, Prescription, ProofOutcome, Remedy, diagnose
 from headrace.doctor.causes.prescription import ranked, remedy_kinds
-from headrace.doctor.measure.production import batch_rows
+from headrace.doctor.measure.batches import batch_rows
 from headrace.doctor.report.first_screen import first_screen
 from headrace.doctor.report.remedy_text import proved
 from headrace.doctor.report.run_text import last_words

@@ -1,32 +1,11 @@
-"""The time that a diagnosis is expected to take, and the options that leave room for it."""
+"""Options that leave room for all windows of a short run, and the digits of an estimated time."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import pytest
-from machine_findings import quantities
 
 from headrace.doctor.measure import options_for
-from headrace.doctor.probe import ProbeSettings
 from headrace.doctor.quantities import about
-from headrace.doctor.run import DiagnosisPlan
-
-
-def plan(trial_s: float = 10.0, prove_s: float = 0.0, **changes: Any) -> DiagnosisPlan:
-    asked = replace(ProbeSettings("", 0, 0, ""), steps=200, replay=40, drain_s=10.0)
-    return DiagnosisPlan(replace(asked, **changes), trial_s=trial_s, prove_s=prove_s)
-
-
-def test_at_the_start_it_says_how_long_it_will_take() -> None:
-    assert quantities(plan().text()) == ["50 s", "100 ms", "200", "80", "60 s"]
-    assert quantities(plan(0.0, 120.0, steps=5, warmup=0).text()) == ["10 s", "100 ms", "5", "10", "120 s"]
-
-
-def test_each_part_takes_its_time() -> None:
-    assert plan().usual_s - plan(replay=0).usual_s == pytest.approx(4.3 + 4.3 + 4.0)
-    assert plan().usual_s - plan(steps=100).usual_s == pytest.approx(10.0)
 
 
 @pytest.mark.parametrize(

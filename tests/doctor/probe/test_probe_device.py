@@ -21,7 +21,7 @@ from training_loops import Loop, loader, pairs
 
 from headrace.doctor.probe.hooks import loop_calls, training_calls
 from headrace.doctor.probe.training.closed_steps import device_records
-from headrace.doctor.probe.training.device_marks import CudaDevice, DeviceMarks
+from headrace.doctor.probe.training.loop_work import CudaDevice, DeviceMarks
 
 
 @dataclass

@@ -50,7 +50,9 @@ def test_a_measured_run_with_two_optimizers_ends_after_both(tmp_path: Path) -> N
     assert [kinds(step) for step in records(tmp_path, "step")] == ["bobo"] * 3
 
 
-@pytest.mark.parametrize("broken", ["enter", "ask", "got", "optimizer_ends", "close", "begin_pass"])
+@pytest.mark.parametrize(
+    "broken", ["enter", "batch_requested", "record_batch", "optimizer_ends", "close", "begin_pass"]
+)
 @pytest.mark.one_in(6)
 def test_a_hook_that_fails_switches_itself_off_and_says_so(
     tmp_path: Path, broken: str, monkeypatch: pytest.MonkeyPatch
@@ -63,7 +65,7 @@ def test_a_hook_that_fails_switches_itself_off_and_says_so(
     with probed(tmp_path) as probe:
         loop.train(loader(8))
         training = probe.training
-        owners = {"ask": training, "begin_pass": training, "close": training.closed}
+        owners = {"batch_requested": training, "begin_pass": training, "close": training.closed}
         owner = owners.get(broken, training.state.steps)
         monkeypatch.setattr(owner, broken, fail)
         loop.train(loader(24))

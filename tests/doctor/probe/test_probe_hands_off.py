@@ -148,7 +148,7 @@ def failed(folder, *count):
 
 def check(outcomes, notes):
     assert {name: said for name, said in outcomes.items() if said != "fine"} == {}
-    assert len(notes) > len(outcomes) / 10  # not every function is called by this training, but some are
+    assert notes
     assert all("this function of the probe fails" in note.text for note in notes)
 
 
@@ -162,6 +162,7 @@ def test_no_failure_of_the_probe_changes_the_training(tmp_path):
 def test_no_failure_of_any_function_of_the_probe_changes_the_training(tmp_path):
     outcomes, notes = failed(tmp_path)
     assert len(outcomes) > 300
+    assert len(notes) > len(outcomes) / 10  # not every function is called by this training, but some are
     check(outcomes, notes)
 
 

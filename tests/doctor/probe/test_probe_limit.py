@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.doctor.probe.training.step_limit import (
+    FEWEST_LONG,
     FEWEST_REPLAYED,
-    NARROW_AFTER,
     StepLimit,
     replayed_steps,
 )
@@ -98,20 +98,18 @@ def limited(*lengths: int | None, enough: int = 20) -> StepLimit:
 @pytest.mark.parametrize(
     ("limit", "length_ms", "observed"),
     [
-        (limited(5_000), 1_000, NARROW_AFTER),
-        (limited(5_000), 100, 100),
+        (limited(5_000), 1_000, FEWEST_LONG),
+        (limited(5_000), 200, 150),
         (limited(5_000), 20, 200),
         (limited(80), 1_000, 80),
         (limited(None), 200, 150),
         (limited(5_000, enough=0), 1_000, 200),
     ],
-    ids=["long steps", "ten seconds", "short steps", "a whole epoch", "of unknown length", "asked for"],
+    ids=["long steps", "thirty seconds", "short steps", "a whole epoch", "of unknown length", "asked for"],
 )
-def test_steps_that_are_alike_are_observed_no_longer_than_tells_more(
-    limit: StepLimit, length_ms: int, observed: int
-) -> None:
+def test_long_steps_are_observed_for_a_limited_time(limit: StepLimit, length_ms: int, observed: int) -> None:
     closed(limit, *[length_ms] * 199)
     assert not limit.is_enough  # they wait
     assert limit.is_reached(observed)
     assert not limit.is_reached(observed - 1)
-    assert limit.known_within is None
+    assert limit.is_late == (observed < 200)

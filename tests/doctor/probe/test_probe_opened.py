@@ -22,8 +22,8 @@ from probing import LibraryProbe
 from headrace.doctor.probe.opened_files import MOST_PATHS, OpenedFiles
 from headrace.doctor.session.evidence import OpenedLine
 from headrace.doctor.session.evidence_reader import file_opens
-from headrace.doctor.session.merging import merge_opened
 from headrace.doctor.session.producers import FileOpens as Told
+from headrace.doctor.session.storage import merge_opened
 
 
 class Process:

@@ -218,8 +218,7 @@ def test_a_loader_takes_the_place_of_the_dataloader_that_is_named(tmp_path: Path
             assert {int(label) for label in labels} <= {0, 1}
             assert seen(evaluated) == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
     assert applied(tmp_path, "loader") == (2, [])
-    passes = records(tmp_path, "pass")
-    assert [record[2] for record in passes] == [0, 1, 0, 1]
+    assert [record[2] for record in records(tmp_path, "pass")] == [1, 1]
 
 
 @pytest.mark.long

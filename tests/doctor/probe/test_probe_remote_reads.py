@@ -22,7 +22,7 @@ from webdataset.gopen import gopen
 from headrace.doctor.probe.opened_files import OTHERS, RemoteReadCounts, place_of
 from headrace.doctor.session.evidence import RemoteLine
 from headrace.doctor.session.evidence_reader import remote_reads
-from headrace.doctor.session.merging import merge_remote
+from headrace.doctor.session.storage import merge_remote
 
 DATA = bytes(range(256)) * 160
 KEY = "photos/a b.bin"

@@ -14,9 +14,9 @@ from made_reports import made_prescription, made_ranks, made_session
 from replacing import field_names, replace
 from report_pages import printed
 
-from headrace.doctor.report.escaping import safe, safe_json
 from headrace.doctor.report.html_page import html_page
 from headrace.doctor.report.outputs import document
+from headrace.doctor.report.terminal_layout import safe, safe_json
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session.storage import decode_session
 

@@ -14,8 +14,8 @@ from headrace.doctor.causes import diagnose
 from headrace.doctor.cli import app
 from headrace.doctor.report import document
 from headrace.doctor.session import decode_session, encode_session, merged, saved_session
-from headrace.doctor.session.merging import _shift
 from headrace.doctor.session.model import UnreachedProcess
+from headrace.doctor.session.storage import _shift
 from headrace.errors import SessionError
 
 FIRST = MadeRun(rank=0, pid=100, host="one")

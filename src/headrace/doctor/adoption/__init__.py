@@ -11,10 +11,9 @@ from headrace.doctor.adoption.comparison import script_loader
 from headrace.doctor.adoption.image_reader import ScriptView, script_view, survey_of
 from headrace.doctor.adoption.module import files_beside, module_text
 from headrace.doctor.adoption.recipe import Adoption, LoaderRecipe
-from headrace.doctor.adoption.trial import EXPECTED_S, loader_trial
+from headrace.doctor.adoption.trial import loader_trial
 
 __all__ = [
-    "EXPECTED_S",
     "Adoption",
     "LoaderRecipe",
     "ScriptView",

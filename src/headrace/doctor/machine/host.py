@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import resource
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
@@ -124,24 +123,22 @@ class MachineMemory:
         self._kills = self._count_kills()
 
     def read(self) -> Readings:
-        info, pages = pairs(read_text("/proc/meminfo")), pairs(read_text("/proc/vmstat"))
-        moved = {way: self._rates.per_second(way, pages.get(f"pswp{way}")) for way in ("in", "out")}
+        swap = psutil.swap_memory()
         return {
-            "memory_available_bytes": info.get("MemAvailable"),
-            "swap_used_bytes": _difference(info.get("SwapTotal"), info.get("SwapFree")),
-            **{
-                f"swap_{way}_bytes_per_s": None if rate is None else rate * resource.getpagesize()
-                for way, rate in moved.items()
-            },
+            "memory_available_bytes": psutil.virtual_memory().available,
+            "swap_used_bytes": swap.used,
+            "swap_in_bytes_per_s": self._rates.per_second("in", swap.sin),
+            "swap_out_bytes_per_s": self._rates.per_second("out", swap.sout),
             "shm_used_bytes": _shm("used"),
         }
 
     def facts(self) -> dict[str, Any]:
+        kills = self._count_kills()
         return {
-            "memory_bytes": pairs(read_text("/proc/meminfo")).get("MemTotal"),
+            "memory_bytes": psutil.virtual_memory().total,
             "memory_limit_bytes": self._cgroups.memory_limit_bytes(),
             "shm_bytes": _shm("total"),
-            "oom_kills": _difference(self._count_kills(), self._kills),
+            "oom_kills": None if kills is None or self._kills is None else kills - self._kills,
         }
 
     def _count_kills(self) -> int | None:
@@ -155,10 +152,6 @@ def _shm(what: str) -> int | None:
         return int(getattr(psutil.disk_usage(SHM), what))
     except OSError:
         return None
-
-
-def _difference(more: int | None, less: int | None) -> int | None:
-    return None if more is None or less is None else more - less
 
 
 class Pressure:

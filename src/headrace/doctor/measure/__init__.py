@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from headrace.doctor.measure.batches import REST, SERIALISE, Finder, Join, MadeBatch, batch_stages
+from headrace.doctor.measure.batches import (
+    REST,
+    SERIALISE,
+    Finder,
+    Join,
+    MadeBatch,
+    batch_rows,
+    batch_stages,
+    tensors_of,
+)
 from headrace.doctor.measure.diagnosis import (
     Diagnosis,
     Finding,
@@ -18,7 +27,6 @@ from headrace.doctor.measure.diagnosis import (
 from headrace.doctor.measure.host import Host, host_of, hosts
 from headrace.doctor.measure.lower_bounds import (
     LEAST_GAIN,
-    USUAL_WARMUP,
     LowerBounds,
     interval,
     is_gain,
@@ -27,7 +35,6 @@ from headrace.doctor.measure.lower_bounds import (
     options_for,
     why_no_lower_bounds,
 )
-from headrace.doctor.measure.production import batch_rows, tensors_of
 from headrace.doctor.measure.ranks import RanksTogether, is_late, rank_views, ranks_together, stalls_of_peers_us
 from headrace.doctor.measure.steps import (
     BACKWARD,

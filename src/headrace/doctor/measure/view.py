@@ -11,9 +11,8 @@ from itertools import pairwise
 from math import sqrt
 from statistics import fmean, median, quantiles, stdev
 
-from headrace.doctor.measure.batches import Join, busy_us
+from headrace.doctor.measure.batches import Join, batch_production, busy_us
 from headrace.doctor.measure.diagnosis import LoaderProduction, ProbeCost, StepBudget, TimePart, WaitSplit
-from headrace.doctor.measure.production import batch_production
 from headrace.doctor.measure.steps import (
     BACKWARD,
     COLLECTIVE,

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from .remedies import KEYS
     from .remedies.indexed_tar import index_of, tar_info
     from .settings import SETTINGS_FILE, ProbeSettings, SessionClock, boot_id
-    from .training.step_limit import SETTLING_STEPS, observed_steps, replayed_steps
+    from .training.step_limit import SETTLING_STEPS, replayed_steps
 
 __all__ = [
     "KEYS", "SETTINGS_FILE", "SETTLING_STEPS", "ProbeSettings", "SessionClock", "active",
-    "boot_id", "index_of", "observed_steps", "replayed_steps", "start", "start_when_needed", "stop", "tar_info",
+    "boot_id", "index_of", "replayed_steps", "start", "start_when_needed", "stop", "tar_info",
     "without_credentials",
 ]  # fmt: skip
 _HOMES = {
@@ -33,7 +33,7 @@ _HOMES = {
     "remedies.indexed_tar": ("index_of", "tar_info"),
     "remedies": ("KEYS",),
     "settings": ("SETTINGS_FILE", "ProbeSettings", "SessionClock", "boot_id"),
-    "training.step_limit": ("SETTLING_STEPS", "observed_steps", "replayed_steps"),
+    "training.step_limit": ("SETTLING_STEPS", "replayed_steps"),
 }
 """Module of each name that the doctor uses from the probe. Each module is imported on first use."""
 

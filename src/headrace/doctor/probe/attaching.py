@@ -18,7 +18,6 @@ from .hooks import (
     image_libraries,
     lifecycle,
     loop_calls,
-    own_loaders,
     remote_libraries,
     training_calls,
 )
@@ -90,12 +89,8 @@ def hooks_of(probe: Probe) -> list[Hook]:
         _hook("torch.cuda.amp.grad_scaler", training_calls.install_scaler, patches, training),
         _hook("torch.nn.parallel.data_parallel", training_calls.install_data_parallel, patches, training),
         _hook("torch._dynamo.eval_frame", training_calls.install_compiler),
-        _hook("queue", own_loaders.install_queue, patches, training),
-        _hook("headrace.device.prefetcher", own_loaders.install_prefetcher, patches, training),
-        *(
-            _hook(module, own_loaders.install_own_loader, *names, probe.when_imported, *loaders)
-            for module, names in own_loaders.OWN_LOADERS.items()
-        ),
+        _hook("queue", loop_calls.install_queue, patches, training),
+        _hook("headrace.device.prefetcher", loop_calls.install_prefetcher, patches, training),
         _hook("multiprocessing.util", lifecycle.install_children, patches, last),
         _hook("torch.utils.data._utils.fetch", batch_making.install_fetchers, *fetches),
         _hook("torch.utils.data._utils.worker", *workers),

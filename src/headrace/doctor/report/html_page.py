@@ -17,9 +17,8 @@ from markupsafe import Markup
 from headrace.doctor.faults import FaultPicture
 from headrace.doctor.measure import with_loaders_as_one
 from headrace.doctor.quantities import ABSENT, counted, percent
-from headrace.doctor.report.escaping import safe
 from headrace.doctor.report.remedy_text import part_line
-from headrace.doctor.report.terminal_layout import heat
+from headrace.doctor.report.terminal_layout import heat, safe
 from headrace.doctor.report.view import LoaderView, ReportView, Row, Segment
 from headrace.doctor.session.trainers import LOADER_FACTS, LoaderFacts
 

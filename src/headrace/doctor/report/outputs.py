@@ -19,9 +19,9 @@ from headrace.doctor.causes import Prescription, is_unsure
 from headrace.doctor.faults import FaultPicture
 from headrace.doctor.measure import Diagnosis
 from headrace.doctor.quantities import counted
-from headrace.doctor.report.escaping import safe_json
 from headrace.doctor.report.first_screen import first_screen
 from headrace.doctor.report.terminal import TEXT_WIDTH, show
+from headrace.doctor.report.terminal_layout import safe_json
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session import encode_session
 from headrace.doctor.session.model import Session

@@ -1,8 +1,9 @@
-"""Layout of terminal reports: headings, sentences and rows with bars."""
+"""Layout of terminal reports: headings, sentences and rows with bars; and escapes for user data in all reports."""
 
 from __future__ import annotations
 
 import io
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.doctor.measure import BOUND
-from headrace.doctor.report.escaping import safe
 
 LEAST_WIDTH = 60
 MOST_WIDTH = 110
@@ -167,3 +167,35 @@ class TerminalPage:
 
     def _signs(self, text: str) -> str:
         return text.translate(_ASCII) if self._ascii else text
+
+
+_NOT_ASCII = re.compile("[^\x20-\x7e]")
+
+
+def safe(text: object, *, ascii_only: bool = False) -> str:
+    r"""Return `text` on one line, with a backslash escape for each character that is not plainly visible.
+
+    Escaped characters control a terminal, end a line, have no width, change the writing direction, or are unassigned
+    (`str.isprintable`). Path bytes that are not UTF-8 (surrogates in Python) become byte escapes, such as `\xff`.
+    """
+    return _NOT_ASCII.sub(lambda found: _visible(found.group(), ascii_only), str(text))
+
+
+def safe_json(text: str) -> str:
+    """Return an equivalent JSON document in which all characters except line ends are plainly visible."""
+    return _NOT_ASCII.sub(lambda found: _visible_json(found.group()), text)
+
+
+def _visible(character: str, ascii_only: bool) -> str:
+    code = ord(character)
+    if character.isprintable() and not ascii_only:
+        return character
+    if 0xDC80 <= code <= 0xDCFF:  # surrogateescape of one byte
+        return f"\\x{code - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode()
+
+
+def _visible_json(character: str) -> str:
+    if character == "\n" or character.isprintable():
+        return character
+    return f"\\u{ord(character):04x}" if character == "\x7f" else json.dumps(character)[1:-1]

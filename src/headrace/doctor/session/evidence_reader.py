@@ -19,7 +19,7 @@ from msgspec.structs import astuple, replace
 
 from headrace.doctor.probe import ProbeSettings, without_credentials
 from headrace.doctor.session import evidence, model, producers, trainers
-from headrace.doctor.session.merging import merge_opened, merge_remote
+from headrace.doctor.session.storage import merge_opened, merge_remote
 from headrace.doctor.session.trainers import DRAIN, LOAD, REPLAY
 
 UNNAMED = "other:unnamed"

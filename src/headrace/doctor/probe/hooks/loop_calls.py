@@ -1,4 +1,4 @@
-"""Calls of the training loop: copies to the device, and the model."""
+"""Calls of the training loop: copies to the device, the model, and batches of threads that prefetch."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any, Callable
 from ..look.digests import ReplicaInputs
 from ..patches import Function, Patches
 from ..stages import NOBODY
-from ..training.device_marks import CudaDevice, DeviceMarks
-from ..training.steps import COPY
+from ..training.loop_work import CudaDevice, DeviceMarks
+from ..training.state import MOST_ELSEWHERE
+from ..training.steps import COPY, FetchedBatch
 from ..training.training import TrainingObserver
 
 
@@ -241,3 +242,56 @@ class ModelCalls:
             self._plain.clear()
         self._plain[id(module)] = weakref.ref(module)
         return True
+
+
+CARRIED = "_headrace_carried"
+"""Attribute of a queue that a fetching thread fills: the queued batches, by id of the queued object."""
+
+
+# Batches that a thread of the user's or of a library prefetches and passes to the training thread.
+
+
+def install_prefetcher(patches: Patches, training: TrainingObserver, prefetcher: ModuleType) -> None:
+    """Hook headrace.device.prefetcher: its iterator passes on the batches of its own thread in order."""
+
+    def take(original: Function, iterator: Any) -> Any:
+        training.elsewhere.is_handed_over = True
+        return _take(training, functools.partial(original, iterator), lambda _: training.elsewhere.oldest())
+
+    patches.around(prefetcher.PrefetchIterator, "__next__", take)
+
+
+def install_queue(patches: Patches, training: TrainingObserver, queue: ModuleType) -> None:
+    """Hook queue.Queue as soon as another thread receives a batch.
+
+    The training thread's wait at a queue that such a thread fills is a wait for a batch.
+    """
+    elsewhere = training.elsewhere
+
+    def put(original: Function, queue: Any, item: Any, *args: Any, **kwargs: Any) -> Any:
+        if get_ident() in elsewhere.threads:
+            carried = vars(queue).setdefault(CARRIED, {})
+            if len(carried) >= MOST_ELSEWHERE:  # another thread takes them
+                carried.clear()
+            carried[id(item)] = elsewhere.put_on()
+        return original(queue, item, *args, **kwargs)
+
+    def get(original: Function, queue: Any, *args: Any, **kwargs: Any) -> Any:
+        carried = vars(queue).get(CARRIED)
+        if carried is None:
+            return original(queue, *args, **kwargs)
+        call = functools.partial(original, queue, *args, **kwargs)
+        return _take(training, call, lambda item: carried.pop(id(item), None))
+
+    def install() -> None:
+        patches.around(queue.Queue, "put", put)
+        patches.around(queue.Queue, "get", get)
+
+    elsewhere.at_first(install)
+
+
+def _take(training: TrainingObserver, call: Callable[[], Any], batch_of: Callable[[Any], FetchedBatch | None]) -> Any:
+    """Run `call` and record it as the wait for the batch that `batch_of` returns for its result."""
+    if get_ident() != training.thread.observed or training.thread.is_fetching:
+        return call()
+    return training.wait("prefetcher", call, lambda item, start, end: training.adopt_batch(batch_of(item), start, end))

@@ -13,7 +13,7 @@ from .state import TrainingState
 if TYPE_CHECKING:
     from ..batch_production import BatchRecorder
     from ..settings import SessionClock
-    from .device_marks import DeviceMarks
+    from .loop_work import DeviceMarks
     from .steps import FetchedBatch, OptimizerStep
 
 now = time.monotonic_ns

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from math import ceil, inf, sqrt
+from math import inf
 from typing import TYPE_CHECKING
 
 from .steps import WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from .steps import OptimizerStep
 
 SETTLING_STEPS = 3
@@ -20,16 +18,9 @@ PLAINLY = 0.025
 FEWEST_REPLAYED = 5
 REPLAYED_S = 6.0
 """Seconds of replay, and again under load, for long steps."""
-NARROW = 0.03
-"""Relative half-width of the 95 % confidence interval of the mean step below which more steps add nothing."""
-NARROW_AFTER = 60
-NARROW_AFTER_S = 10.0
-"""Minimum steps and seconds; fewer would miss rare events."""
 LONGEST_S = 30.0
-"""Seconds after which observation ends, with at least that many steps, however uncertain the mean."""
-BLOCKS = 8
-STUDENT = 2.36
-"""Student's t at 95 % for this number of blocks. Consecutive steps are not independent; block means nearly are."""
+FEWEST_LONG = 60
+"""Seconds after which observation ends, and the minimum steps, since fewer would miss rare events."""
 
 
 def replayed_steps(most: int, asked: int, step_s: float, room: float = inf) -> int:
@@ -41,20 +32,6 @@ def replayed_steps(most: int, asked: int, step_s: float, room: float = inf) -> i
     fitting = most if step_s <= 0 else int(REPLAYED_S / step_s)
     steps = min(most, max(FEWEST_REPLAYED, min(asked, fitting)))
     return steps if room < FEWEST_REPLAYED else int(min(steps, room))
-
-
-def half_width(durations: Sequence[int]) -> float:
-    """Return the relative half-width of the mean step's 95 % confidence interval, from means of blocks of steps."""
-    length = len(durations) // BLOCKS
-    means = [sum(durations[first : first + length]) / length for first in range(0, BLOCKS * length, length)]
-    mean = sum(means) / BLOCKS
-    variance = sum((one - mean) ** 2 for one in means) / (BLOCKS - 1)
-    return STUDENT * sqrt(variance / BLOCKS) / mean if mean else 0.0
-
-
-def observed_steps(asked: int, step_s: float) -> int:
-    """Return the maximum number of observed steps, of the `asked` ones, if nothing else ends the observation."""
-    return asked if step_s <= 0 else min(asked, max(NARROW_AFTER, ceil(LONGEST_S / step_s)))
 
 
 class StepsMeasured(SystemExit):
@@ -80,10 +57,9 @@ class StepLimit:
         self._prefetched = 0
         self.is_over = False
         self._enough, self.is_enough = enough, False
-        self.known_within: float | None = None
-        """Relative half-width of the mean step's confidence interval, if time ended the observation."""
+        self.is_late = False
+        """True if time ended the observation."""
         self._lengths: list[int | None] = []
-        self._durations: list[int] = []
         self._batches = self._waited_ns = self._lasted_ns = self._observed = 0
 
     def prefetches(self, batches: int) -> None:
@@ -108,11 +84,10 @@ class StepLimit:
         """Count a measured, closed step. End the run with it if the run clearly hardly waits for data.
 
         The run does not end early if a pass ends before the requested steps: the cost of its end is not measured yet.
-        Observation of long steps ends once their mean is known closely or its time is up, and after whole epochs if
-        these are short.
+        Observation of long steps ends once its time is up, but not within an epoch that ends before the requested
+        steps.
         """
         self._observed += 1
-        self._durations.append((step.end or step.start) - step.start)
         self._batches += len(step.gets)
         self._waited_ns += sum(one.end - one.start for one in step.gets)
         self._waited_ns += sum(end - start for kind, start, end in step.spans if kind == WORK)
@@ -124,21 +99,11 @@ class StepLimit:
         is_long = all(length >= wanted for length in lengths)
         if self._observed == self._enough and is_long and self._waited_ns < PLAINLY * self._lasted_ns:
             self._steps, self.is_enough = self._observed, True
-        elif self._observed >= NARROW_AFTER and self._lasted_ns >= NARROW_AFTER_S * 1e9:
-            self._end_long(wanted)
-
-    def _end_long(self, wanted: float) -> None:
-        """End the observation of long steps, but not within an epoch that ends before the requested steps.
-
-        If the length of an epoch is unknown, only the time limit ends the observation.
-        """
-        is_late, width = self._lasted_ns >= LONGEST_S * 1e9, half_width(self._durations)
-        known = [length for length in self._lengths if length is not None]
-        a_step = self._batches / self._observed
-        is_whole = all(length >= wanted or (length > 0 and self._batches % length < a_step) for length in known)
-        if is_whole and (is_late or (width <= NARROW and len(known) == len(self._lengths))):
-            self._steps, self._enough = self._observed, 0
-            self.known_within = width if width > NARROW else None
+        elif self._observed >= FEWEST_LONG and self._lasted_ns >= LONGEST_S * 1e9:
+            known = [length for length in self._lengths if length is not None]
+            a_step = self._batches / self._observed
+            if all(length >= wanted or (length > 0 and self._batches % length < a_step) for length in known):
+                self._steps, self._enough, self.is_late = self._observed, 0, True
 
     def end_after(self, steps: int) -> None:
         """Set the end of the run to `steps` steps in total."""

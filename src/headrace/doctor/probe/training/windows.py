@@ -134,10 +134,8 @@ class Windows:
         self._step_s = (self._ended() - self._since) / 1e9 / steps
         self._write_window(self._ended(), settling=0)
         self.is_keeping = False
-        known_within = self._state.limit.known_within
-        if known_within is not None:
-            said = f"Observation ended after {steps} steps, in {self._step_s * steps:.0f} s"
-            self._state.say("long-enough", f"{said}: their mean is known to within {known_within:.0%}.")
+        if self._state.limit.is_late:
+            self._state.say("long-enough", f"Observation ended after {steps} steps, in {self._step_s * steps:.0f} s.")
         if self._state.limit.is_enough:
             self._state.say("enough", f"Such short waits are sure after {steps} steps.")
 
