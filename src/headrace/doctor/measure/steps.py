@@ -17,7 +17,7 @@ import msgspec
 from headrace.doctor.measure.diagnosis import TimePart
 from headrace.doctor.probe import SETTLING_STEPS
 from headrace.doctor.session.model import Session
-from headrace.doctor.session.trainers import OBSERVE, MeasuredWindow, Trainer, TrainerPass
+from headrace.doctor.session.trainers import OBSERVE, LoaderFacts, MeasuredWindow, Trainer, TrainerPass
 
 WAIT = "data wait"
 DATA_WORK = "data work"
@@ -249,6 +249,11 @@ def whole_fact(facts: dict[str, Any], name: str) -> int | None:
 def is_here(trainer: Trainer, one: TrainerPass) -> bool:
     """Return True if the trainer produces the batches of a pass itself."""
     return one.workers in ([], [trainer.pid])
+
+
+def threads_of(loader: LoaderFacts | None) -> int:
+    """Return the number of threads that produce a loader's batches in the trainer; 0 for torch's DataLoader."""
+    return 0 if loader is None else whole_fact(loader.facts, "threads") or 0
 
 
 def _steps(trainer: Trainer) -> list[MeasuredStep]:

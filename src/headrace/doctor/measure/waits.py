@@ -20,6 +20,7 @@ from headrace.doctor.measure.steps import (
     pass_blocks,
     pass_of,
     queue_of,
+    threads_of,
     time_parts,
 )
 from headrace.doctor.session.trainers import LoaderFacts, ReceivedBatches, Trainer, TrainerPass
@@ -148,15 +149,17 @@ def _get(trainer: Trainer, row: int, one: TrainerPass, finder: Finder, usual: fl
 def _cuts(trainer: Trainer, row: int, one: TrainerPass, finder: Finder, made: MadeBatch | None) -> list[Cut]:
     """Return the cuts of a wait at the events meanwhile.
 
-    A trainer without workers draws indices, produces the batch, and pins it. A worker produces it and pickles it into a
-    pipe; the trainer unpickles it, may pin it, and draws the next indices. For a batch that arrived before the request,
-    only the drawing remains.
+    The threads of Headrace's loaders do not report when they produce a batch. A trainer without workers draws indices,
+    produces the batch, and pins it. A worker produces it and pickles it into a pipe; the trainer unpickles it, may pin
+    it, and draws the next indices. For a batch that arrived before the request, only the drawing remains.
     """
     gets = trainer.gets
     end, arrived = gets.start[row] + gets.duration[row], gets.arrived[row]
     pin_start, pin = gets.pin_start[row], gets.pin[row]
     pinned = (PIN, None if pin_start is None or pin is None else pin_start + pin)
     loader = next((loader for loader in trainer.loaders if loader.number == one.loader), None)
+    if threads_of(loader):
+        return [(NOT_READY, end)]
     arrived = end if arrived is None else arrived
     if made is None:
         return [(MADE_HERE, pin_start or end) if is_here(trainer, one) else (UNKNOWN, arrived), pinned]

@@ -91,6 +91,10 @@ def hooks_of(probe: Probe) -> list[Hook]:
         _hook("torch._dynamo.eval_frame", training_calls.install_compiler),
         _hook("queue", loop_calls.install_queue, patches, training),
         _hook("headrace.device.prefetcher", loop_calls.install_prefetcher, patches, training),
+        *(
+            _hook(module, loop_calls.install_own_loader, *names, probe.when_imported, *loaders)
+            for module, names in loop_calls.OWN_LOADERS.items()
+        ),
         _hook("multiprocessing.util", lifecycle.install_children, patches, last),
         _hook("torch.utils.data._utils.fetch", batch_making.install_fetchers, *fetches),
         _hook("torch.utils.data._utils.worker", *workers),

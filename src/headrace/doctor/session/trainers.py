@@ -135,12 +135,13 @@ class LoaderFacts(msgspec.Struct):
     number: int
     facts: Facts
     """Arguments of a DataLoader, start_method, dataset (module.Class), length in batches, samples, file and line of the
-    iteration, `file:line` of the construction as `made`, and its objects as `described`."""
+    iteration, `file:line` of the construction as `made`, and its objects as `described`. Headrace's loaders have
+    num_workers 0, threads, batch_size, dataset, length, file, line."""
     time: Time | None = None
 
 
 LOADER_FACTS = (
-    *("num_workers", "batch_size", "prefetch_factor", "persistent_workers", "pin_memory", "in_order"),
+    *("num_workers", "threads", "batch_size", "prefetch_factor", "persistent_workers", "pin_memory", "in_order"),
     *("start_method", "length", "dataset"),
 )
 """Arguments of a loader that reports show."""

@@ -227,7 +227,7 @@ class LoaderHooks:
         processes = getattr(iterator, "_workers", None)
         workers = [worker.pid for worker in processes] if isinstance(processes, list) else []  # otherwise threads
         epoch = (0 if before is None else before.epoch + 1) if workers else number
-        makers = len(workers) or int(loader.num_workers)
+        makers = len(workers) or (max(1, _threads(loader) or 0) if _is_headraces(loader) else int(loader.num_workers))
         pass_ = ObservedPass(
             training, number, epoch, bool(workers), loader=loader_number, owner=weakref.ref(loader), makers=makers
         )
@@ -248,13 +248,33 @@ class LoaderHooks:
         """Describe a loader; return an empty dict if it differs from all known ones."""
         try:
             file, line = call_site()
-            facts = _dataloader_facts(loader)
+            facts = _thread_loader_facts(loader) if _is_headraces(loader) else _dataloader_facts(loader)
             facts.update(file=file, line=line, made=getattr(loader, _MADE, None))
-            facts["described"] = described_loader(loader, _wrapper_of(loader))
+            if not _is_headraces(loader):
+                facts["described"] = described_loader(loader, _wrapper_of(loader))
         except Exception as error:
             self._training.fault("facts of a DataLoader", error)
             return {}
         return facts
+
+
+def _is_headraces(loader: Any) -> bool:
+    """Return True for one of Headrace's own loaders, which produce batches in threads of the trainer."""
+    return type(loader).__module__.startswith("headrace.")
+
+
+def _threads(loader: Any) -> Any:
+    return loader.threads if hasattr(loader, "threads") else loader.num_workers
+
+
+def _thread_loader_facts(loader: Any) -> dict[str, Any]:
+    return {
+        "num_workers": 0,
+        "threads": _threads(loader),
+        "batch_size": getattr(loader, "batch_size", None),
+        "dataset": class_name(type(loader)),
+        "length": len(loader),
+    }
 
 
 def _dataloader_facts(loader: Any) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""Calls of the training loop: copies to the device, the model, and batches of threads that prefetch."""
+"""Calls of the training loop: copies to the device, the model, Headrace's own loaders, and threads that prefetch."""
 
 from __future__ import annotations
 
 import functools
 import weakref
+from functools import partial
 from threading import get_ident
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, Callable
@@ -15,6 +16,7 @@ from ..training.loop_work import CudaDevice, DeviceMarks
 from ..training.state import MOST_ELSEWHERE
 from ..training.steps import COPY, FetchedBatch
 from ..training.training import TrainingObserver
+from .dataloader import LoaderHooks
 
 
 def install_device(
@@ -244,8 +246,32 @@ class ModelCalls:
         return True
 
 
+OWN_LOADERS = {
+    "headrace.loader.position": ("LoaderPosition", "LoaderIterator"),  # base class of Loader and of mixtures
+    "headrace.dropins.thread_loader.thread_dataloader": ("ThreadDataLoader", "ThreadLoaderIterator"),
+}
+"""Headrace's own loaders and their iterators, by the module that defines them."""
 CARRIED = "_headrace_carried"
 """Attribute of a queue that a fetching thread fills: the queued batches, by id of the queued object."""
+
+
+def install_own_loader(
+    owner: str,
+    iterator: str,
+    when_imported: Callable[[str, Callable[[ModuleType], object]], None],
+    patches: Patches,
+    training: TrainingObserver,
+    module: ModuleType,
+) -> None:
+    """Hook a loader and its iterator, by their names in the module, once torch is imported."""
+
+    def install(_: ModuleType) -> None:
+        iterators = getattr(module, iterator)
+        hooks = LoaderHooks(training, iterators)
+        patches.around(getattr(module, owner), "__iter__", hooks.iter)
+        patches.around(iterators, "__next__", hooks.next)
+
+    when_imported("torch", install)
 
 
 # Batches that a thread of the user's or of a library prefetches and passes to the training thread.
@@ -256,7 +282,7 @@ def install_prefetcher(patches: Patches, training: TrainingObserver, prefetcher:
 
     def take(original: Function, iterator: Any) -> Any:
         training.elsewhere.is_handed_over = True
-        return _take(training, functools.partial(original, iterator), lambda _: training.elsewhere.oldest())
+        return _take(training, partial(original, iterator), lambda _: training.elsewhere.oldest())
 
     patches.around(prefetcher.PrefetchIterator, "__next__", take)
 
@@ -280,7 +306,7 @@ def install_queue(patches: Patches, training: TrainingObserver, queue: ModuleTyp
         carried = vars(queue).get(CARRIED)
         if carried is None:
             return original(queue, *args, **kwargs)
-        call = functools.partial(original, queue, *args, **kwargs)
+        call = partial(original, queue, *args, **kwargs)
         return _take(training, call, lambda item: carried.pop(id(item), None))
 
     def install() -> None:

@@ -224,7 +224,7 @@ def install_loader(remedy: InjectedRemedy, wanted: dict[str, Any]) -> None:
     """Replace the DataLoaders that `wanted` numbers by Headrace's Loader.
 
     `wanted` has the text of the `module` and the numbers of the `loaders`. The Loader is created once, at the first
-    pass, and each pass of the DataLoader is its next epoch.
+    pass, and each pass of the DataLoader is its next epoch. The hooks observe it like any Loader.
     """
     training = remedy.training
     made: list[Callable[[], Any]] = []
@@ -240,8 +240,6 @@ def install_loader(remedy: InjectedRemedy, wanted: dict[str, Any]) -> None:
             number = number if file == training.evidence.path else training.counter.loaders
             replaced = number in wanted["loaders"]
             object.__setattr__(loader, _REPLACED, replaced)
-            if replaced:  # the next DataLoader gets the number after it
-                training.counter.next_loader()
         return bool(replaced)
 
     @remedy.guarded
@@ -254,7 +252,6 @@ def install_loader(remedy: InjectedRemedy, wanted: dict[str, Any]) -> None:
             exec(compile(wanted["module"], f"<{MODULE}>", "exec"), module.__dict__)
             made.append(functools.partial(module.batches, module.make_loader()))
         remedy.took()
-        training.counter.next_pass()
         return _digested(made[0](), remedy)
 
     def begin(original: Function, loader: Any) -> Any:

@@ -326,6 +326,8 @@ class LookedLoader:
         """Inspect a DataLoader. Never raises, whatever its dataset does."""
         if not self._seconds or loader is None or not _is_first_rank():
             return
+        if type(loader).__module__.startswith("headrace."):
+            return
         from ..look.value_look import LOOK_FILE, look_within  # few processes need it
 
         why = look_within(loader, os.path.join(self._folder, LOOK_FILE), self._seconds)

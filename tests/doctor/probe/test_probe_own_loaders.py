@@ -1,18 +1,91 @@
-"""What a loader is described by, and Headrace's own readers as stages."""
+"""Headrace's own loaders under the doctor: each `next()` that blocks the training thread is a wait for data."""
 
 from __future__ import annotations
 
 import json
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import pytest
 import torch
 from probing import library_probe, notes, probed, records
+from report_pages import said
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, SubsetRandomSampler
+from training_loops import Loop, pairs
 
+import headrace
+from headrace.doctor.causes import diagnose
+from headrace.doctor.measure.diagnosis import Diagnosis
 from headrace.doctor.probe.look.objects import MOST_LEVELS, attributes_of, described_loader
+from headrace.doctor.session import read_session
+from headrace.doctor.session.model import CommandOutcome, Session
+
+
+def threaded(_: Path) -> Any:
+    return headrace.ThreadDataLoader(pairs(24), batch_size=4, num_workers=2)
+
+
+def native(photos: Path) -> Any:
+    return headrace.Loader(str(photos), view=headrace.Resize((8, 8)), batch_size=10, threads=2)
+
+
+def train(batches: Any) -> None:
+    loop = Loop()
+    for batch in batches:
+        inputs = batch["image"].float().mean((2, 3)).repeat(1, 3)[:, :8] if isinstance(batch, dict) else batch[0]
+        loop.step((inputs, torch.zeros(len(inputs), 1)))
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("make", [threaded, native])
+def test_batches_and_passes_are_counted(make: Callable[[Path], Any], tmp_path: Path, photos: Path) -> None:
+    loader = make(photos)
+    with probed(tmp_path):
+        train(loader)
+        train(loader)
+    (facts,) = records(tmp_path, "loader")
+    assert (facts[3]["num_workers"], facts[3]["threads"], facts[3]["length"]) == (0, 2, 6)
+    assert facts[3]["dataset"].endswith(f".{type(loader).__name__}")
+    assert [one[4] for one in records(tmp_path, "pass")] == sorted(one[4] for one in records(tmp_path, "pass"))
+    assert [get[1:3] for get in records(tmp_path, "get")] == [
+        [number, index] for number in (0, 1) for index in range(6)
+    ]
+    assert len(records(tmp_path, "step")) == 12
+    assert len(records(tmp_path, "last")) == 2
+    assert "hook-off" not in notes(tmp_path)
+
+
+def seen(folder: Path) -> tuple[Session, Diagnosis]:
+    session = read_session(folder, outcome=CommandOutcome(["python", "train.py"], 0, "finished", 1), mode="observe")
+    return session, diagnose(session)
+
+
+class Slow(Dataset[Any]):
+    """Samples that take long enough to be waited for."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, key: int) -> Any:
+        numbers = np.random.default_rng(key).standard_normal(20_000)
+        for _ in range(20):
+            numbers = np.sort(numbers[::-1])
+        return torch.full((8,), float(numbers[0])), torch.zeros(1)
+
+
+def test_what_the_threads_of_a_thread_loader_do_is_said_to_be_unseen(tmp_path: Path) -> None:
+    with probed(tmp_path):
+        train(headrace.ThreadDataLoader(Slow(), batch_size=4, num_workers=2))
+    session, diagnosis = seen(tmp_path)
+    assert not [maker for maker in session.makers if maker.batches.index]
+    assert diagnosis.batch_production == []
+    assert "not seen" in said(diagnosis)
+    assert "training process" not in said(diagnosis)
+    assert "hook-off" not in notes(tmp_path)
 
 
 def test_drop_ins_are_stages(tmp_path: Path, photos: Path) -> None:
