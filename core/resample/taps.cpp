@@ -40,7 +40,7 @@ double stretch_of(Filter filter, double from, double to, int outputs) {
 // Centres of outputs in a resize of the pixels from `first` on: `centre` is the next one, relative to `first`.
 struct Steps {
     double first, step, centre;
-    int before = 0;  // outputs of the resized image before the window, if it was cropped after its resize
+    int before = -1;  // outputs of the resized image before the window; -1: it is no crop of a resized image
 };
 
 // Pillow adds up centres from the start of the resized image on. For a fifth of all pairs of sizes some centres are
@@ -172,7 +172,7 @@ void Taps::nearest(Filter filter, double from, double to, int low, int high, int
     weight.clear();
     if (outputs == 0) return;
     Steps steps = steps_of(from, to, low, high, outputs);
-    const bool is_exact = filter == Filter::nearest_exact && steps.first == low;
+    const bool is_exact = filter == Filter::nearest_exact && steps.before >= 0;
     const float step = static_cast<float>(steps.step);  // torch computes positions with 24 bits
     for (int i = 0; i < outputs; ++i, steps.centre += steps.step) {
         const double centre = is_exact ? (static_cast<float>(steps.before + i) + 0.5F) * step : steps.centre;

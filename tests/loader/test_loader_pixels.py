@@ -160,6 +160,22 @@ def test_nearest_after_a_flip_equals_pillow_and_torch(kind, size, flips):
         np.testing.assert_array_equal(batch[name].reshape(out), resized(grey))
 
 
+def test_nearest_exact_of_a_window_between_pixels(folder):
+    """A depth map of half the image's size is cut at half pixels; without ties, both rules pick the same."""
+    values = np.random.default_rng(6).integers(1, 60000, (45, 61)).astype(np.uint16)
+    files = {
+        "image": [encode(photograph(0, 122, 90), "PNG")] * 40,
+        "depth": [encode(Image.fromarray(values), "PNG")] * 40,
+    }
+    fields = {
+        "image": image(),
+        "one": hr.Depth(source="depth", valid=False),
+        "other": hr.Depth(source="depth", valid=False, filter="nearest-exact"),
+    }
+    for batch in load(hr.open(files), fields, view=hr.RandomResizedCrop(17, scale=(0.3, 0.9)), batch_size=20):
+        assert (batch["one"] == batch["other"]).mean() > 0.98
+
+
 def test_grey_mode_equals_pillow(folder):
     view = hr.RandomResizedCrop(32)
     loader = load(folder, {"image": image(mode="L")}, view=view)

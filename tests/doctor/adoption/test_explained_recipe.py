@@ -85,6 +85,24 @@ class Depths(Scenes):
         return {"depth": np.where(valid, depth, 0), "valid": valid, "scaled": scaled.astype(np.float32)}
 
 
+class Trainer(Scenes):
+    """Bytes and floats of one picture, one depth twice, and pixels within bounds: flipped, then resized by torch."""
+
+    def __init__(self, folder: Path, *, bounds: bool = True) -> None:
+        super().__init__(folder)
+        if bounds:
+            self.min_depth, self.max_depth = 1e-5, 65.0
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        picture = torch.from_numpy(np.array(self._open(index).convert("RGB"))).permute(2, 0, 1)
+        depth = torch.from_numpy(np.array(self._open(index, "depth")).astype(np.float32) / 1000)[None]
+        flips = [-1] if torch.rand(1) < 0.5 else []
+        made = [each.flip(flips)[None].float() for each in (picture, depth)]
+        rgb, metres = (torch.nn.functional.interpolate(each, (50, 65), mode="nearest-exact")[0] for each in made)
+        valid = (metres > 1e-5) & (metres < 65.0)
+        return {"valid": valid, "rgb": rgb.int(), "half": rgb / 127.5 - 1, "metres": metres, "filled": metres.clone()}
+
+
 class Pairs(Scenes):
     """Tuples of a centre crop of bytes, last channel last, and a class."""
 
@@ -346,3 +364,34 @@ class Noised(Degraded):
 def test_a_drawn_leaf_is_left_beside_one_that_is_not_explained(folder: Path, tmp_path: Path) -> None:
     recipe = recipe_of(Noised(folder), tmp_path)
     assert (recipe.covered, recipe.fields) == ((), {})
+
+
+@pytest.fixture(scope="module")
+def noise(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pictures and depth of noise, 104 x 80: at the scale 1.6, every fifth centre lies between two pixels."""
+    made = tmp_path_factory.mktemp("noise")
+    for number in range(COUNT):
+        state = np.random.default_rng(number)
+        Image.fromarray(state.integers(0, 256, (80, 104, 3), dtype=np.uint8)).save(made / f"{number}.png")
+        Image.fromarray(state.integers(1, 60_000, (80, 104), dtype=np.uint16)).save(made / f"depth{number}.png")
+    return made
+
+
+def test_leaves_of_one_file_are_one_column_and_equal_leaves_one_field(noise: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(Trainer(noise), tmp_path)
+    assert set(recipe.covered) == {"valid", "rgb", "half", "metres", "filled"}
+    assert recipe.view == "[hr.RandomHorizontalFlip(0.5), hr.Resize((50, 65))]"
+    assert set(recipe.fields) == {"rgb", "half", "metres"}
+    assert len(recipe.columns) == 2
+    assert all(argument_of(code, "filter") == "'nearest-exact'" for code in recipe.fields.values())
+    pixels = torch.zeros(3, dtype=torch.uint8)
+    made = eval(recipe.output, {"batch": {"metres": torch.tensor([0.0, 1.0, 70.0]), "rgb": pixels, "half": pixels}})
+    assert made["valid"].tolist() == [False, True, False]
+    assert made["rgb"].dtype == torch.int32
+    assert made["filled"] is not made["metres"]
+
+
+def test_a_mask_that_is_true_wherever_it_was_seen_needs_the_datasets_bounds(noise: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(Trainer(noise, bounds=False), tmp_path)
+    assert set(recipe.left) == {"valid"}
+    assert set(recipe.covered) == {"rgb", "half", "metres", "filled"}

@@ -57,10 +57,13 @@ class _RecipeMaker(RecipeDraft):
 
     def recipe(self) -> LoaderRecipe:
         values = [path for path, leaf in self.explained.items() if isinstance(leaf.by, _VALUES)]
-        for path in sorted(self.explained, key=self._is_flag):  # made from the depth of another leaf
-            if path not in values:
+        flags = [path for path in self.explained if self._is_flag(path)]
+        for path in self.explained:
+            if path not in (*values, *flags):
                 self._try(path, self._pixels)
         view, augment = self._views()
+        for path in flags:  # made from the depth of another leaf
+            self._try(path, self._valid)
         for path in values:
             self._try(path, self._values)
         mixing = self._mixing()
@@ -157,15 +160,15 @@ class _RecipeMaker(RecipeDraft):
         leaves = [each.leaves[path].value for each in self.look.samples]
         return all(isinstance(one, np.ndarray) and one.ndim > 1 and bool(one.all()) for one in leaves)
 
-    def _valid(self, path: LeafPath) -> str:
-        """Return the pixels of a depth leaf within the dataset's bounds, for a leaf that is true in all that were seen.
+    def _valid(self, path: LeafPath, _: LeafExplanation) -> None:
+        """Make a leaf that is true in all pixels that were seen: those of a depth leaf within the dataset's bounds.
 
         Raises:
             UnexplainedError: The dataset holds no bounds that the depth of all samples lies within.
         """
         plain = [one for one in self.placed if one.kind == "Depth" and not argument_of(one.text(), "normalize")]
         for one in plain:
-            for like in (one.path, *one.also):
+            for like in (each for each in (one.path, *one.also) if each in self.codes):
                 depth = [each.leaves[like].value for each in self.look.samples]
                 if depth[0].shape != self._shape(path):
                     continue
@@ -177,13 +180,11 @@ class _RecipeMaker(RecipeDraft):
                     note = f"the dataset's bounds, {bounds}; all depth that was seen lies within them"
                     self.parts.append(AdoptedPart(path_text(path), "output", bounds, "differs", note))
                     code = self.codes[like]
-                    return f"({code} > {near[0]!r}) & ({code} < {far[0]!r})"
+                    self.codes[path] = f"({code} > {near[0]!r}) & ({code} < {far[0]!r})"
+                    return
         raise UnexplainedError("it is true in all pixels that were seen: which values would be false is not known")
 
     def _pixels(self, path: LeafPath, leaf: LeafExplanation) -> None:
-        if self._is_flag(path):
-            self.codes[path] = self._valid(path)
-            return
         if leaf.by is None or (isinstance(leaf.by, PictureExplanation) and leaf.by.is_scaled_by_sample):
             made = self._by_class(path, leaf)
         else:

@@ -33,6 +33,18 @@ _HALF_LEVEL = 0.5 / _BYTE
 _TOLD = 1e-4
 """Difference of a mean or standard deviation that is invisible in pixels."""
 _SMALL = 0.05
+"""Size up to which a mean or standard deviation belongs to values of bytes."""
+CASTS = {
+    "float32": ".float()",
+    "float64": ".double()",
+    "float16": ".half()",
+    "int64": ".long()",
+    "int32": ".int()",
+    "int16": ".short()",
+    "uint8": ".byte()",
+    "bool": ".bool()",
+}
+"""Code that casts a tensor, by dtype."""
 _OF_LAYOUT = {"CHW": "", "HWC": ".permute(0, 2, 3, 1)", "HW": "[:, 0]"}
 """Code that converts a batch [N, C, H, W] to the leaf's layout."""
 _SAME_PLACE = 0.02
@@ -162,7 +174,9 @@ def _as_image(made: LeafField, leaf: LeafExplanation, by: PictureExplanation) ->
     if dtype.kind in "iu":
         if not is_byte:
             raise UnexplainedError("its bytes are scaled")
-        made.code += {"uint8": "", "int32": ".int()", "int64": ".long()", "int16": ".short()"}[dtype.name]
+        if dtype.name not in CASTS:
+            raise UnexplainedError(f"its bytes are held as {dtype}")
+        made.code += "" if dtype == np.uint8 else CASTS[dtype.name]
     else:
         made.arguments.append('dtype="float32"')
         std = [1 / (_BYTE * scale) for scale in by.scale]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from headrace.doctor.adoption.pixel_fields import LeafField
+from headrace.doctor.adoption.pixel_fields import CASTS, LeafField
 from headrace.doctor.adoption.recipe import UnexplainedError
 from headrace.doctor.explain import CallExplanation, TokensExplanation, ValueExplanation, explain_value
 from headrace.doctor.explain.look import LeafPath, LeafValue, Look, LookedSample
@@ -19,15 +19,6 @@ from headrace.doctor.explain.pictures import Array
 
 _IMAGES = {"jpg", "jpeg", "png", "webp"}
 """Extensions of members in the column `image`."""
-_CASTS = {
-    "float32": ".float()",
-    "float64": ".double()",
-    "float16": ".half()",
-    "int64": ".long()",
-    "int32": ".int()",
-    "uint8": ".byte()",
-    "bool": ".bool()",
-}
 _LISTED = "torch.stack([torch.as_tensor(each) for each in batch[{name!r}]])"
 
 
@@ -74,7 +65,7 @@ class RecipeDraft:
 
     def _value(self, path: LeafPath, by: ValueExplanation) -> str:
         leaf = self.look.samples[0].leaves[path]
-        cast = _CASTS.get(leaf.dtype, "")
+        cast = CASTS.get(leaf.dtype, "")
         if self.look.opened is not None:
             by = self._of_files(by)
         if by.kind == "constant":
@@ -138,7 +129,7 @@ class RecipeDraft:
         self.fields[name] = f"hr.Text({', '.join(arguments)})"
         dtype = self.look.samples[0].leaves[path].dtype
         is_own = dtype == {"ids": "int64", "mask": "bool"}[by.part]
-        return f"batch[{name!r}][{by.part!r}]" + ("" if is_own else _CASTS.get(dtype, ""))
+        return f"batch[{name!r}][{by.part!r}]" + ("" if is_own else CASTS.get(dtype, ""))
 
     def _called(self, path: LeafPath, by: CallExplanation) -> str:
         """Return the numbers that a callable of the user's own makes of a text."""
@@ -158,17 +149,17 @@ class RecipeDraft:
         code = made if call.kind == "batch" else f"lambda texts, call={made}: [call(text) for text in texts]"
         self.fields[name] = f'hr.Text({code}, max_length={by.length}, pad="max", pad_id={by.pad_id}{source})'
         dtype = self.look.samples[0].leaves[path].dtype
-        return f"batch[{name!r}]['ids']" + ("" if dtype == "int64" else _CASTS.get(dtype, ""))
+        return f"batch[{name!r}]['ids']" + ("" if dtype == "int64" else CASTS.get(dtype, ""))
 
     def _one_hot(self, path: LeafPath, name: str, by: ValueExplanation, leaf: LeafValue) -> str:
         self.columns[name] = values_of(replace(by, kind="class"), self.look.columns)
         self.fields[name] = "hr.Label()"
         if path in (self.look.mixed or ()):  # the mixing makes them one-hot
             self.one_hot = name
-            return f"batch[{name!r}]" + ("" if leaf.dtype == "float32" else _CASTS.get(leaf.dtype, ""))
+            return f"batch[{name!r}]" + ("" if leaf.dtype == "float32" else CASTS.get(leaf.dtype, ""))
         self.imports.add("import torch")
         code = f"torch.nn.functional.one_hot(batch[{name!r}], {len(leaf.value)})"
-        return code + ("" if leaf.dtype == "int64" else _CASTS.get(leaf.dtype, ""))
+        return code + ("" if leaf.dtype == "int64" else CASTS.get(leaf.dtype, ""))
 
     def _constant(self, value: Any, leaf: LeafValue) -> str:
         if isinstance(value, float) and not math.isfinite(value):

@@ -196,25 +196,16 @@ class PickedWindow:
     @classmethod
     def of(cls, view: NDArray[np.float64]) -> PickedWindow:
         """Build the window from a view (columns: `ViewColumn`). Pixels are picked as in `Mask`."""
-        nearest = _core.nearest_pixels
         named = {column.name.lower(): value for column, value in zip(_core.ViewColumn, view.tolist(), strict=True)}
+
+        def picked(begin: str, end: str, bounds: tuple[str, ...], flip: str) -> Pixels:
+            low, high, count = (int(named[each]) for each in bounds)
+            is_flipped_first = named[flip] == _core.FLIPPED_FIRST
+            return _core.nearest_pixels(named[begin], named[end], low, high, count, is_flipped_first)
+
         return cls(
-            nearest(
-                named["y0"],
-                named["y1"],
-                int(named["top"]),
-                int(named["bottom"]),
-                int(named["inner_height"]),
-                named["vflip"] == _core.FLIPPED_FIRST,
-            ),
-            nearest(
-                named["x0"],
-                named["x1"],
-                int(named["left"]),
-                int(named["right"]),
-                int(named["inner_width"]),
-                named["hflip"] == _core.FLIPPED_FIRST,
-            ),
+            picked("y0", "y1", ("top", "bottom", "inner_height"), "vflip"),
+            picked("x0", "x1", ("left", "right", "inner_width"), "hflip"),
             int(named["height"]),
             int(named["width"]),
             int(named["inner_y"]),

@@ -14,31 +14,25 @@ from .leaves import as_array
 
 _LIBRARIES = {
     *getattr(sys, "stdlib_module_names", ()),
-    *(
-        "torch",
-        "torchvision",
-        "timm",
-        "albumentations",
-        "kornia",
-        "numpy",
-        "PIL",
-        "cv2",
-        "pandas",
-        "pyarrow",
-        "headrace",
-    ),
-    *("transformers", "tokenizers", "datasets", "webdataset"),
+    *("torch", "torchvision", "timm", "albumentations", "kornia", "numpy", "PIL", "cv2", "pandas", "pyarrow"),
+    *("transformers", "tokenizers", "datasets", "webdataset", "headrace"),
 }
 """Libraries whose objects are known otherwise, or make no tokens."""
 _KINDS = (("batch", lambda call, texts: call(texts)), ("one", lambda call, texts: [call(text) for text in texts]))
-"""How texts are handed over: all as one list, or one by one."""
+"""Ways to give texts to a callable, by name: all as one list, or one by one."""
 
 
 def is_own_call(thing: Any) -> bool:
     """Return True for a Python function, or an object with `__call__` in Python, of no known library."""
-    function = thing if type(thing) is FunctionType else getattr(type(thing), "__call__", None)  # noqa: B004  # the function itself
-    module = getattr(thing if type(thing) is FunctionType else type(thing), "__module__", None) or ""
+    kind = _kind_of(thing)
+    function = kind if kind is thing else getattr(kind, "__call__", None)  # noqa: B004  # the function itself
+    module = getattr(kind, "__module__", None) or ""
     return type(function) is FunctionType and module != "" and module.partition(".")[0] not in _LIBRARIES
+
+
+def _kind_of(thing: Any) -> Any:
+    """Return a function itself, or an object's class."""
+    return thing if type(thing) is FunctionType else type(thing)
 
 
 def texts_given(make: Callable[[], Any]) -> dict[Any, set[str]]:
@@ -75,7 +69,7 @@ def calls_seen(
     call is skipped.
     """
     for thing in things:
-        function = thing if type(thing) is FunctionType else type(thing).__call__
+        function = thing if _kind_of(thing) is thing else type(thing).__call__
         for column, its in texts.items():
             if its[0] not in given.get(function.__code__, ()):
                 continue
@@ -113,7 +107,7 @@ def _named(thing: Any, make: Callable[[Any], Any], rows: Any) -> dict[str, Any]:
 
     The name is empty if none gives the same: it belongs to the script itself, or its class needs arguments.
     """
-    kind = thing if type(thing) is FunctionType else type(thing)
+    kind = _kind_of(thing)
     found = {"called": kind.__qualname__, "module": kind.__module__, "name": "", "is_made": False, "folder": ""}
     module = sys.modules.get(kind.__module__)
     file = getattr(module, "__file__", None)
@@ -126,7 +120,7 @@ def _named(thing: Any, make: Callable[[Any], Any], rows: Any) -> dict[str, Any]:
     name = next((name for name, value in list(own.items()) if value is thing), None)
     if name is not None:
         return {**found, "name": name}
-    if type(thing) is FunctionType or own.get(kind.__qualname__) is not kind:
+    if kind is thing or own.get(kind.__qualname__) is not kind:
         return found
     try:
         is_same = _are_same(rows, make(kind()))
