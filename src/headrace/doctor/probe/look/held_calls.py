@@ -120,7 +120,8 @@ def _named(thing: Any, make: Callable[[Any], Any], rows: Any) -> dict[str, Any]:
     name = next((name for name, value in list(own.items()) if value is thing), None)
     if name is not None:
         return {**found, "name": name}
-    if kind is thing or own.get(kind.__qualname__) is not kind:
+    is_importable = own.get(kind.__qualname__) is kind
+    if kind is thing or not is_importable:
         return found
     try:
         is_same = _are_same(rows, make(kind()))
