@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
 from attach_runs import observed, python
 
 from headrace.doctor.attach.command import LINES
+from headrace.doctor.probe.look.value_look import HANGS, LOOK_FILE
 
 
 @pytest.mark.parametrize("hides", [True, False], ids=["hidden", "shown"])
@@ -81,3 +83,11 @@ def test_output_is_the_commands_own(tmp_path, capfd):
     ended = observed(["sh", "-c", "readlink /proc/self/fd/1"], tmp_path)
     assert capfd.readouterr().out.strip() == os.readlink("/proc/self/fd/1")
     assert ended.last_lines == []
+
+
+def test_a_process_whose_look_hangs_is_ended(tmp_path):
+    (tmp_path / (LOOK_FILE + HANGS)).touch()
+    began = time.monotonic()
+    result = observed(python("import time; time.sleep(1000)"), tmp_path)
+    assert (result.why, result.status) == ("failed", 128 + signal.SIGTERM)
+    assert time.monotonic() - began < 60

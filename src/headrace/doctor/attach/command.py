@@ -29,6 +29,7 @@ from headrace.doctor.attach.process_tree import (
 )
 from headrace.doctor.attach.signals import ControllingTerminal, SignalRelay
 from headrace.doctor.probe import ProbeSettings
+from headrace.doctor.probe.look.value_look import HANGS, LOOK_FILE
 from headrace.doctor.session.model import CommandOutcome, UnreachedProcess
 
 SITE_FOLDER = Path(__file__).parent / "site"
@@ -61,7 +62,7 @@ OUTPUT = "output"
 LINES, MOST_BYTES = 50, 1 << 16
 """Maximum number and bytes of the last lines of output."""
 ENDS_S = ((1.5, signal.SIGTERM), (3.0, signal.SIGKILL))
-"""Seconds after a request to end, and what a measured command that goes on gets then: its report is due."""
+"""Seconds after a request to end, or a look that hangs, and what a command that goes on gets: its report is due."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as in shells
 FAILED_ABOVE = 100
 """Exit status if steps wait longer than `--fail-above` allows."""
@@ -150,6 +151,8 @@ class _Running:
         self._patient_requests = int(settings.observe)
         """Requests to end that may take as long as the command likes: an observed run saves the user's own weights."""
         self._ends = list(ENDS_S)
+        self._look_hangs = Path(settings.folder) / (LOOK_FILE + HANGS)
+        self._hung: list[float] = []
 
     @property
     def pid(self) -> int:
@@ -169,7 +172,7 @@ class _Running:
         """Wait until the command ends, or is killed after `most_s` or `ENDS_S`. It stays a zombie until `ended`."""
         while not self._has_ended():
             self._pause(LOOK_S)
-            asked_s = self.signals.asked_s[self._patient_requests :]
+            asked_s = self.signals.asked_s[self._patient_requests :] + self._hung_s()
             while asked_s and self._ends and time.monotonic() - asked_s[0] > self._ends[0][0]:
                 self._descendants.signal_all(self._ends.pop(0)[1])
             if most_s is not None and time.monotonic() - self._start > most_s:
@@ -177,6 +180,12 @@ class _Running:
                 self._descendants.signal_all(signal.SIGKILL)
         self._end = time.monotonic()
         self._terminal.take_back()
+
+    def _hung_s(self) -> list[float]:
+        """Return when the look at samples ended with a sample that never came, if it did: its process may not end."""
+        if not self._hung and self._look_hangs.exists():
+            self._hung.append(time.monotonic())
+        return self._hung
 
     def clear(self, patience: Patience) -> list[Leftover]:
         """Wait for its other processes, and end those that remain."""

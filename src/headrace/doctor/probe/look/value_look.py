@@ -14,7 +14,7 @@ import sys
 import time
 from contextlib import suppress
 from itertools import islice
-from threading import Thread, Timer
+from threading import Thread
 from typing import Any, BinaryIO, Callable
 
 from .column_sources import plain_value
@@ -31,6 +31,8 @@ HELD = ".npy"
 """Suffix of the file, next to the look, with the images that the dataset holds in memory."""
 PARTIAL = ".partial"
 """Suffix of an unfinished file."""
+HANGS = ".hangs"
+"""Suffix of the file with the pid of a process whose sample never came."""
 MOST_S = 10.0
 GRACE_S = 5.0
 """Extra time for a sample that was begun within the time of the look."""
@@ -73,8 +75,8 @@ class _Content:
 def look_within(loader: Any, path: str, most_s: float = MOST_S) -> str:
     """Inspect a loader's values in a separate thread; return why there is no result, or an empty string.
 
-    A sample that never comes costs the result, but no more time than the look's own limit: the process ends soon after,
-    even if threads of the dataset do not.
+    A sample that never comes costs the result, but no more time than the look's own limit: the doctor reads from the
+    file with the suffix `HANGS` that threads of the dataset may not let the process end, and ends it by signal.
     """
     why = [LATE]
 
@@ -88,21 +90,10 @@ def look_within(loader: Any, path: str, most_s: float = MOST_S) -> str:
     thread = Thread(target=look, name="headrace-look", daemon=True)
     thread.start()
     thread.join(most_s + GRACE_S)
-    if why[0] == LATE:
-        timer = Timer(GRACE_S, _leave)
-        timer.daemon = True
-        timer.start()
+    if why[0] == LATE:  # Python joins threads at exit, so one of the dataset's that hangs would hold the process
+        with open(path + HANGS, "w", encoding="utf-8") as file:
+            file.write(str(os.getpid()))
     return why[0]
-
-
-def _leave() -> None:
-    """End the process after its own end has had time.
-
-    Python joins threads of pools at exit, so one of the dataset's that hangs would hold the process for ever.
-    """
-    with suppress(Exception):
-        sys.stdout.flush()
-    os._exit(0)
 
 
 def _said(error: BaseException) -> str:
