@@ -1,5 +1,6 @@
 #include "batch/dense_writer.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string>
@@ -144,8 +145,20 @@ void DenseWriter::put(const DepthOptions& options, const FieldItem& item, const 
     const PixelType type = samples_of_depth(image);
     depth_.start(format, item.out(), item.valid(), Placement::of(view), type);
     if (lands_nowhere(view)) return;
-    const bool counts = format.quantiles && type == PixelType::u16;
-    pick(item.field.nearest, image, type, 1, view, depth_, counts);
+    const auto alike = [&](const ImageField& other) {
+        return other.as<DepthOptions>() && item.memory() == nullptr &&
+               other.ranges.same_bytes(item.field.ranges, item.sample) && other.orient == item.field.orient;
+    };
+    const bool counts = type == PixelType::u16 && std::ranges::any_of(item.job.images, [&](const ImageField& other) {
+                            return &other == &item.field ? format.quantiles
+                                                         : alike(other) && other.as<DepthOptions>()->format.quantiles;
+                        });
+    if (!depth_field_ || !alike(*depth_field_) || depth_field_->nearest != item.field.nearest || depth_view_ != view) {
+        depth_field_ = nullptr;
+        pick(item.field.nearest, image, type, 1, view, depth_, counts);
+        depth_field_ = &item.field;
+        depth_view_ = view;
+    }
     DepthMap map;
     const std::int64_t since = now_ns();
     if (format.quantiles) {

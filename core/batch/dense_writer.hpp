@@ -8,7 +8,7 @@
 
 namespace headrace {
 
-// One per thread. Each content checks the source and resamples its window; none depends on another.
+// One per thread. Each content checks the source and resamples its window. Depth fields of one file share a decode.
 class DenseWriter {
 public:
     DenseWriter(Level level, PictureWriter& pictures, ImageReader& reader, StageClock& clock)
@@ -21,6 +21,8 @@ public:
 
     // Writes the view of an open image. The field's content is not a picture.
     void write(const FieldItem& item, const Image& image, const View& view);
+    // Call before the first field of a sample.
+    void begin_sample() { depth_field_ = nullptr; }
 
 private:
     void put(const MaskOptions&, const FieldItem&, const Image&, const View&);
@@ -39,6 +41,8 @@ private:
     MaskTarget mask_;
     DepthTarget depth_;
     DepthCounter depth_counter_;
+    const ImageField* depth_field_ = nullptr;  // whose numbers depth_ holds, in the view below
+    View depth_view_;
     VectorTarget vectors_;
     WideSampler wide_;
 };

@@ -24,6 +24,7 @@ void count_losses(const FieldItem& item, const Image& image) {
 
 void SampleWorker::run(Job& job, int sample) {
     Scene scene(job, sample);
+    dense_.begin_sample();
     int field = 0;
     const int images = static_cast<int>(job.images.size());
     const int fields = job.probe_only ? std::min(1, images) : images + static_cast<int>(job.raws.size());
@@ -46,6 +47,7 @@ void SampleWorker::run(Job& job, int sample) {
 
 void SampleWorker::decode_one(Job& job, const Allocate& allocate) {
     ImageField& field = job.images.front();
+    dense_.begin_sample();
     const FieldItem item{job, field, 0};
     const Image image = reader_.probe(item);
     const View view = choose_view(job, 0, image);

@@ -87,6 +87,12 @@ struct Ranges {
     const std::int64_t* held_in = nullptr;
     std::vector<HeldPart> held;
 
+    // True if the item's bytes are the same file's, at the same place, as in `other`.
+    bool same_bytes(const Ranges& other, std::size_t item) const {
+        const auto at = [&](const std::int64_t* values) { return values == nullptr ? 0 : values[item]; };
+        return paths.get() == other.paths.get() && path_id != nullptr && other.path_id != nullptr &&
+               path_id[item] == other.path_id[item] && at(offset) == at(other.offset) && at(length) == at(other.length);
+    }
     const HeldPart* held_part(std::size_t item) const {
         return held_in == nullptr || held_in[item] < 0 ? nullptr : &held[static_cast<std::size_t>(held_in[item])];
     }

@@ -172,6 +172,23 @@ def test_depth_without_a_mask_of_validity(scenes):
     assert list(batch) == ["depth"]
 
 
+@pytest.mark.parametrize("counts_first", [True, False])
+def test_depth_fields_of_one_file_are_each_as_alone(scenes, view, counts_first):
+    fields = {
+        "linear": hr.Depth(0.001, source="depth", valid=False),
+        "normalised": hr.Depth(source="depth", normalize=hr.Quantiles(0.1, 0.9)),
+        "near": hr.Depth(0.001, source="depth", far=3.0),
+        "exact": hr.Depth(0.001, source="depth", filter="nearest-exact"),
+    }
+    if counts_first:
+        fields = dict(reversed(fields.items()))
+    together = list(load(scenes, fields, view))
+    for name in fields:
+        for batch, alone in zip(together, load(scenes, {name: fields[name]}, view), strict=True):
+            for part in alone:
+                np.testing.assert_array_equal(batch[part], alone[part])
+
+
 def test_a_flat_map_becomes_the_lower_end(tmp_path):
     flat = encode(Image.fromarray(np.full((9, 11), 700, np.uint16)), "PNG")
     (batch,) = load(one_sample(tmp_path, depth=flat), {"depth": hr.Depth(normalize=hr.Quantiles())}, None, batch_size=1)

@@ -381,12 +381,16 @@ def test_leaves_of_one_file_are_one_column_and_equal_leaves_one_field(noise: Pat
     recipe = recipe_of(Trainer(noise), tmp_path)
     assert set(recipe.covered) == {"valid", "rgb", "half", "metres", "filled"}
     assert recipe.view == "[hr.RandomHorizontalFlip(0.5), hr.Resize((50, 65))]"
-    assert set(recipe.fields) == {"rgb", "half", "metres"}
+    assert set(recipe.fields) == {"rgb", "half", "metres", "valid"}
+    depth = eval(recipe.fields["valid"], {"hr": hr})
+    assert (depth.near, depth.far, depth.valid) == (1e-5, 65.0, True)
     assert len(recipe.columns) == 2
     assert all(argument_of(code, "filter") == "'nearest-exact'" for code in recipe.fields.values())
     pixels = torch.zeros(3, dtype=torch.uint8)
-    made = eval(recipe.output, {"batch": {"metres": torch.tensor([0.0, 1.0, 70.0]), "rgb": pixels, "half": pixels}})
-    assert made["valid"].tolist() == [False, True, False]
+    valid, metres = torch.tensor([False, True]), torch.ones(2)
+    batch = {"metres": metres, "valid_valid": valid, "rgb": pixels, "half": pixels}
+    made = eval(recipe.output, {"batch": batch})
+    assert made["valid"] is valid
     assert made["rgb"].dtype == torch.int32
     assert made["filled"] is not made["metres"]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from headrace.doctor.adoption.pixel_fields import (
+    VALID,
     LeafField,
     are_drawn_together,
     field_by_class,
@@ -61,9 +62,9 @@ class _RecipeMaker(RecipeDraft):
         for path in self.explained:
             if path not in (*values, *flags):
                 self._try(path, self._pixels)
-        view, augment = self._views()
-        for path in flags:  # made from the depth of another leaf
+        for path in flags:  # of the depth of another leaf
             self._try(path, self._valid)
+        view, augment = self._views()
         for path in values:
             self._try(path, self._values)
         mixing = self._mixing()
@@ -176,11 +177,14 @@ class _RecipeMaker(RecipeDraft):
                 near = [each for name, each in self.look.numbers.items() if "min" in name and each < least]
                 far = [each for name, each in self.look.numbers.items() if "max" in name and each > most]
                 if len(near) == len(far) == 1:
-                    bounds = f"{near[0]!r} and {far[0]!r}"
-                    note = f"the dataset's bounds, {bounds}; all depth that was seen lies within them"
-                    self.parts.append(AdoptedPart(path_text(path), "output", bounds, "differs", note))
-                    code = self.codes[like]
-                    self.codes[path] = f"({code} > {near[0]!r}) & ({code} < {far[0]!r})"
+                    bounds, name = [f"near={near[0]!r}", f"far={far[0]!r}"], self.name(path, "valid")
+                    note = "the dataset's bounds; all depth that was seen lies within them"
+                    part = AdoptedPart(path_text(path), "fields", ", ".join(bounds), "differs", note)
+                    arguments = [each for each in one.arguments if each != "valid=False"]
+                    code = one.code.replace(f"batch[{one.name!r}]", f"batch[{name + VALID!r}]")
+                    made = replace(one, path=path, name=name, code=code, parts=[part], also=[])
+                    made.arguments = [arguments[0], *bounds, *arguments[1:]]
+                    self._place(path, made)
                     return
         raise UnexplainedError("it is true in all pixels that were seen: which values would be false is not known")
 
@@ -189,6 +193,10 @@ class _RecipeMaker(RecipeDraft):
             made = self._by_class(path, leaf)
         else:
             made = self._by_values(path, leaf)
+        self._place(path, made)
+
+    def _place(self, path: LeafPath, made: LeafField) -> None:
+        """Add a field, or take the leaf from another field with the same values."""
         twin = next((one for one in self.placed if one.makes_same(made)), None)
         code = made.code
         if twin is None:
@@ -196,7 +204,8 @@ class _RecipeMaker(RecipeDraft):
             self.placed.append(made)
         else:
             twin.also.append(path)
-            code = code.replace(f"batch[{made.name!r}]", f"batch[{twin.name!r}].clone()")
+            for part in ("", VALID):
+                code = code.replace(f"batch[{made.name + part!r}]", f"batch[{twin.name + part!r}].clone()")
         self.codes[path] = f"list({code})" if self.look.samples[0].leaves[path].is_listed else code
 
     def _by_values(self, path: LeafPath, leaf: LeafExplanation) -> LeafField:

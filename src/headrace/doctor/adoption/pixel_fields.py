@@ -57,6 +57,10 @@ Shown = tuple[tuple[float, ...], ...]
 """Positions of random windows, as shares of their files, and whether each is flipped; empty if unknown."""
 
 
+VALID = "_valid"
+"""Suffix of the array that marks the valid pixels of a `Depth`."""
+
+
 @dataclass
 class LeafField:
     """Field of the Loader that makes one leaf of pixels."""
@@ -221,7 +225,7 @@ def _as_plane(made: LeafField, by: PlaneExplanation) -> None:
     if bounds:
         made.note(", ".join(bounds), "check", "the bounds lie between values that were seen")
     made.arguments = [repr(scale), *made.arguments, *bounds, *([] if by.is_validity else ["valid=False"]), *picked]
-    made.code = (f"batch[{made.name + '_valid'!r}]" if by.is_validity else made.code) + _OF_LAYOUT[by.layout]
+    made.code = (f"batch[{made.name + VALID!r}]" if by.is_validity else made.code) + _OF_LAYOUT[by.layout]
 
 
 def is_filled_as_loader(by: PictureExplanation | MaskExplanation | PlaneExplanation) -> bool:

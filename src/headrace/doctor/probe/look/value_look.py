@@ -12,7 +12,6 @@ import json
 import os
 import sys
 import time
-from contextlib import suppress
 from itertools import islice
 from threading import Thread
 from typing import Any, BinaryIO, Callable
