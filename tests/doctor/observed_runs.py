@@ -22,6 +22,7 @@ FEW_STEPS = 12
 """For the windows of a run that is not about how precise their figures are."""
 _HEADRACE = "import sys; from headrace.tools.command_line import main; sys.argv[0] = 'headrace'; main()"
 _OTHER_WINDOWS = "from headrace.doctor import run; run.REPLAY_STEPS = {}; "
+_OTHER_STANDSTILL = "from headrace.doctor import run; run.STANDSTILL_S = {}; "
 _NO_TRIAL = (
     "from dataclasses import replace; from headrace.doctor import run; examine = run.examine; "
     "run.examine = lambda asked, outputs: examine(replace(asked, tries_loader=False), outputs); "
@@ -96,7 +97,13 @@ def observe(
     return Observed(ran.returncode, ran.stdout, ran.stderr, session, diagnose(session))
 
 
-def measured(command: list[str], folder: Path, *options: str, replay_steps: int | None = FEW_STEPS) -> Observed:
+def measured(
+    command: list[str],
+    folder: Path,
+    *options: str,
+    replay_steps: int | None = FEW_STEPS,
+    standstill_s: float | None = None,
+) -> Observed:
     """Runs `command` under `headrace doctor` until the doctor ends it. None: windows as long as a user's."""
     document = folder / "session.json"
     paths = ":".join([*filter(None, source_paths()), str(CASES.parent), str(CASES)])
@@ -104,6 +111,7 @@ def measured(command: list[str], folder: Path, *options: str, replay_steps: int 
         *("doctor", "--json", str(document), *options, "--", *command),
         environment={"PYTHONPATH": paths},
         replay_steps=replay_steps,
+        standstill_s=standstill_s,
     )
     assert document.exists(), f"no session was written; exit status {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
     session = decode_session(document.read_bytes())
@@ -118,6 +126,7 @@ def headrace(
     replay_steps: int | None = None,
     tries_loader: bool = False,
     kept: Path | None = None,
+    standstill_s: float | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Runs `headrace ARGUMENTS` to its end, in that folder, or in an empty one: whoever measures has it alone. Its
     windows have `replay_steps` where that is given, and else as many as a user's. It tries no Loader
@@ -132,9 +141,11 @@ def headrace(
                 replay_steps=replay_steps,
                 tries_loader=tries_loader,
                 kept=kept,
+                standstill_s=standstill_s,
             )
     program = "" if kept is None else _KEPT.format(str(kept))
     program += "" if replay_steps is None else _OTHER_WINDOWS.format(replay_steps) + _SHORT_TRIAL
+    program += "" if standstill_s is None else _OTHER_STANDSTILL.format(standstill_s)
     program += ("" if tries_loader else _NO_TRIAL) + _HEADRACE
     paths = os.pathsep.join(filter(None, source_paths()))
     own = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "COLUMNS": "120", "TERM": "dumb"}

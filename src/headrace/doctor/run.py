@@ -46,6 +46,8 @@ REPLAY_STEPS = 40
 DRAIN_S = 10.0
 CHECK_STEPS = 5
 """Measured steps of a run that is only checked for faults of its data."""
+STANDSTILL_S = 30.0
+"""Time without a step or a batch after which a run that stands still is ended."""
 ENOUGH_STEPS = 20
 """Measured steps after which a run that clearly waits for no data ends, unless more were requested."""
 
@@ -84,6 +86,7 @@ def examine(asked: Examination, outputs: Outputs) -> int:
         look_s=0.0 if asked.observe or not asked.tries_loader else LOOK_S,
         orders=asked.earlier is not None,
         digests=DIGESTS if asked.proves else 0,
+        standstill_s=STANDSTILL_S,
     ) as folder:
         ended, machines = _announced_run(asked, folder, outputs)
         failed = _failed_in_replay(folder, ended)

@@ -33,6 +33,7 @@ STAND_INS = {
     "LoaderHooks._read",
     "SampleComparison.collate",
     "TensorMethod.__get__",
+    "TrainingObserver.wait",
     "_DataQueue._dumps",
     "_DataQueue.put",
     "_DataQueue.send",

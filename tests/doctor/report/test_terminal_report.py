@@ -145,9 +145,9 @@ def test_a_command_that_failed_shows_its_last_words() -> None:
 
 def test_a_process_that_hangs_shows_where() -> None:
     session = made_session()
-    session.processes[1].stacks.append("a.py:1\n    lock.acquire()\n")
+    session.processes[1].stacks.append("hung: a.py:1\n    lock.acquire()\n")
     lines = printed(session, made_diagnosis()).splitlines()
-    at = lines.index("  a.py:1")
+    at = lines.index("  hung: a.py:1")
     assert "201" in lines[at - 1]
     assert lines[at + 1] == "      lock.acquire()"
 

@@ -28,9 +28,10 @@ from headrace.doctor.attach.process_tree import (
     mapped_files,
 )
 from headrace.doctor.attach.signals import ControllingTerminal, SignalRelay
+from headrace.doctor.attach.standstill import StandstillMarks
 from headrace.doctor.probe import ProbeSettings
 from headrace.doctor.probe.look.value_look import HANGS, LOOK_FILE
-from headrace.doctor.session.model import CommandOutcome, UnreachedProcess
+from headrace.doctor.session.model import CommandOutcome, Standstill, UnreachedProcess
 
 SITE_FOLDER = Path(__file__).parent / "site"
 """Folder of the sitecustomize.py, which must come first on PYTHONPATH."""
@@ -153,6 +154,10 @@ class _Running:
         self._ends = list(ENDS_S)
         self._look_hangs = Path(settings.folder) / (LOOK_FILE + HANGS)
         self._hung: list[float] = []
+        self._marks = StandstillMarks(Path(settings.folder), self._descendants)
+        self._ends_standstill = not settings.observe
+        self._standstill: Standstill | None = None
+        self._is_stalled = False
 
     @property
     def pid(self) -> int:
@@ -172,6 +177,10 @@ class _Running:
         """Wait until the command ends, or is killed after `most_s` or `ENDS_S`. It stays a zombie until `ended`."""
         while not self._has_ended():
             self._pause(LOOK_S)
+            if self.signals.requests and self._standstill is None:
+                self._standstill = self._marks.standstill()
+            elif self._ends_standstill and not self._is_stalled and self._marks.stands():
+                self._end_standstill()
             asked_s = self.signals.asked_s[self._patient_requests :] + self._hung_s()
             while asked_s and self._ends and time.monotonic() - asked_s[0] > self._ends[0][0]:
                 self._descendants.signal_all(self._ends.pop(0)[1])
@@ -180,6 +189,11 @@ class _Running:
                 self._descendants.signal_all(signal.SIGKILL)
         self._end = time.monotonic()
         self._terminal.take_back()
+
+    def _end_standstill(self) -> None:
+        self._standstill, self._is_stalled = self._marks.standstill(), True
+        self._hung.append(time.monotonic())
+        self._group.signal(self.pid, signal.SIGINT)
 
     def _hung_s(self) -> list[float]:
         """Return when the look at samples ended with a sample that never came, if it did: its process may not end."""
@@ -197,12 +211,14 @@ class _Running:
         code = self._process.wait()
         is_interrupted = self.signals.requests or code in (-signal.SIGINT, 128 + signal.SIGINT)
         why = "interrupted" if is_interrupted else "failed" if code else "finished"
+        why = "stalled" if self._is_stalled else why
         return CommandResult(
             command,
             status=code if code >= 0 else 128 - code,
             why="timed out" if self._was_late else why,
             duration=round((self._end - self._start) * 1e6),
             last_lines=last_lines,
+            standstill=self._standstill,
             missed=list(self._unreached.missed.values()),
             leftovers=leftovers,
         )

@@ -38,7 +38,7 @@ def diagnose(session: Session) -> Diagnosis:
         findings=found,
         cost=cost(session, views, join),
         data_share=None if main is None else main.data_share,
-        ending=list(ending(session, main)),
+        ending=list(ending(session, main, found)),
         statements=list(statements(session, main, by_rank, found)),
     )
 

@@ -14,6 +14,7 @@ from headrace.doctor.causes.evaluation import EVALUATION_WAITS
 from headrace.doctor.causes.loader import EXACT
 from headrace.doctor.causes.outcomes import ProofOutcome, control_means_us, left_out, outcomes
 from headrace.doctor.causes.remedy import EFFORTS, Prescription, Remedy
+from headrace.doctor.causes.stalled import STALLS
 from headrace.doctor.causes.uneven_ranks import DEVICE_PARTS, SHAPES
 from headrace.doctor.edits import ScriptSources, WantedEdit
 from headrace.doctor.measure import (
@@ -51,8 +52,9 @@ def effort(remedy: Remedy) -> int:
 def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources = NO_FILES) -> Prescription:
     """Return the prescription for a session. Only `sources` reads files; without it, every change is a hint."""
     view = main_view_of(session)
-    if view is None:
-        return Prescription(None, why_no_lower_bounds(session, None), "")
+    stalled = next((one for one in diagnosis.findings if one.code in STALLS), None)
+    if view is None or stalled is not None:
+        return Prescription(None, why_no_lower_bounds(session, view), "" if stalled is None else stalled.advice)
     bounds = lower_bounds(session, view)
     why_not = why_no_lower_bounds(session, view) if bounds is None or bounds.replay_us is None else ""
     without = Prescription(bounds, why_not, _stop(diagnosis, view))

@@ -109,7 +109,7 @@ def gone_first(session: Session) -> str:
 def process_findings(run: Run) -> Iterator[Finding]:
     """Yield processes that hang, died, or were not fully observed."""
     session = run.session
-    for hung, stack in hanging(session):
+    for hung, stack in () if session.outcome.why == "stalled" else hanging(session):
         lines = [line.strip() for line in stack.strip().splitlines()[-LAST_LINES:]]
         yield Finding(
             "hung",
@@ -147,7 +147,7 @@ def hanging(session: Session) -> Iterator[tuple[ProbedProcess, str]]:
     for process in session.processes:
         batches = [one.batches for one in session.makers if (one.host, one.pid) == (process.host, process.pid)]
         last = max((pair for one in batches for pair in zip(one.epoch, one.index, strict=True)), default=None)
-        for stack in process.stacks:
+        for stack in (one for one in process.stacks if one.startswith("hung: ")):
             found = AT_BATCH.search(stack)
             if found is None or last is None or last < (int(found["epoch"]), int(found["index"])):
                 yield process, stack

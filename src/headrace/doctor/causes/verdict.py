@@ -16,6 +16,7 @@ from headrace.doctor.causes.processes import EXCEPTION, failed_process, gone_fir
 from headrace.doctor.causes.shared_handles import SHARED_HANDLE
 from headrace.doctor.causes.stage_names import by_category, category, named, who
 from headrace.doctor.causes.stages import COSTLY_LINE
+from headrace.doctor.causes.stalled import STALLS
 from headrace.doctor.causes.start_up import SLOW_START
 from headrace.doctor.causes.uneven_ranks import RANKS_APART
 from headrace.doctor.measure import (
@@ -109,8 +110,12 @@ def _found(findings: Sequence[Finding]) -> Iterator[Statement]:
     yield from (Statement(finding.code, finding.text) for finding in findings)
 
 
-def ending(session: Session, view: TrainerView | None) -> Iterator[Statement]:
+def ending(session: Session, view: TrainerView | None, findings: Sequence[Finding]) -> Iterator[Statement]:
     """Yield how the command ended; nothing after a successful run."""
+    stalled = [one for one in findings if one.code in STALLS]
+    if stalled:
+        yield from (Statement(one.code, text) for one in stalled for text in (one.text, f"{one.evidence}."))
+        return
     yield from (Statement("hangs", f"{who(session, process)} hangs.") for process, _ in hanging(session))
     outcome = session.outcome
     steps = 0 if view is None else view.training.seen

@@ -89,6 +89,7 @@ class Probe:
         """Stop the probe's threads before a fork."""
         self.batches.forking()
         self.training.work.forking()
+        self.training.standstill.stop()
 
     def forked(self) -> None:
         """Start a new evidence file and unheld locks in the child of a fork."""

@@ -53,6 +53,8 @@ class ProbeSettings:
     """True if the keys of all batches, and when checkpoints are saved, are recorded, to check a resume."""
     digests: int = 0
     """Number of first batches that are digested in each training process, to compare runs."""
+    standstill_s: float = 30.0
+    """Time without a step or a batch after which the run counts as standing still, in seconds."""
     most_bytes: int = 16 << 20
     """Maximum size of each evidence file. A full file takes no more but how its process ends."""
 

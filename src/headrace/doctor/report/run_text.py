@@ -23,6 +23,7 @@ _ENDINGS = {
     "steps": "ended by the doctor after the steps that it measured, in {}",
     "not found": "could not be started",
     "interrupted": "interrupted after {}",
+    "stalled": "ended by the doctor after {}, since it stood still",
 }
 _WINDOWS = {
     OBSERVE: "observed",

@@ -280,7 +280,12 @@ def read_session(
         warmup=settings.warmup,
         steps=settings.steps,
         outcome=model.CommandOutcome(
-            _shown(outcome.command), outcome.status, outcome.why, outcome.duration, _shown(outcome.last_lines)
+            _shown(outcome.command),
+            outcome.status,
+            outcome.why,
+            outcome.duration,
+            _shown(outcome.last_lines),
+            outcome.standstill,
         ),
         processes=[one.process for one in whole],
         trainers=ranks,

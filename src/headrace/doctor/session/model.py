@@ -49,7 +49,7 @@ class ProbedProcess(msgspec.Struct):
     error: str | None = None
     """Traceback of the exception that ended it."""
     stacks: list[str] = []
-    """Recorded stacks, as `hung: …`."""
+    """Recorded stacks, as `hung: …` or `stands: …`."""
     cut: bool = False
     """True if its evidence reached its size limit, or ends within a record."""
     evidence_bytes: int = 0
@@ -86,6 +86,15 @@ class Machine(msgspec.Struct):
     """Figures over the life of each process by pid, such as `cpu_s`, `pss_bytes_peak`, `read_bytes`."""
 
 
+class Standstill(msgspec.Struct):
+    """Processes of a command at the time when it stood still, or was asked to end."""
+
+    states: dict[Pid, str] = {}
+    """State of each process, as in /proc: R, S, D, T (stopped), Z (ended)."""
+    shared_memory_free: int | None = None
+    """Free bytes of /dev/shm."""
+
+
 class CommandOutcome(msgspec.Struct):
     """Exit status of the command, and why it ended."""
 
@@ -93,9 +102,11 @@ class CommandOutcome(msgspec.Struct):
     status: int
     """Exit status; 128 + n after signal n; 127 if not found, 126 if not executable."""
     why: str
-    """`finished`, `steps` (the doctor ended it), `failed`, `not found`, `interrupted`, `timed out`."""
+    """`finished`, `steps` (the doctor ended it), `failed`, `not found`, `interrupted`, `timed out`, `stalled` (it stood
+    still, and the doctor ended it)."""
     duration: int
     last_lines: list[str] = []
+    standstill: Standstill | None = None
 
 
 class Session(msgspec.Struct):

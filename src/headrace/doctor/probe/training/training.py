@@ -11,6 +11,7 @@ from ..evidence_file import EvidenceFile, LastRecords
 from ..stages import NOBODY, nothing
 from .closed_steps import ClosedSteps
 from .replay import LoopReplay
+from .standstill import StandstillWatch
 from .state import LookedLoader, QueueReader, TrainingState
 from .step_limit import StepsMeasured
 from .steps import BACKWARD, BEGUN, ENDED, UNSOURCED, WORK, FetchedBatch, PassEvent
@@ -69,6 +70,7 @@ class TrainingObserver:
         self.looked = LookedLoader(settings, note)
         self.replay = LoopReplay(state)
         self.windows = Windows(state, self.replay)
+        self.standstill = StandstillWatch(settings, evidence, clock)
         self.at_close: list[Callable[[], None]] = []
         """Functions called after a step is written, for periodic work."""
         self.at_finish: list[Callable[[], None]] = [self.windows.close]
@@ -110,6 +112,7 @@ class TrainingObserver:
         self._close_what_ended(loader)
         self._mark("w")
         self.thread.is_fetching = True
+        self.standstill.follow(get_ident())
         start = now()
         self.costs.measured_ns += start - begun
         return start
@@ -175,6 +178,7 @@ class TrainingObserver:
     def record_batch(self, batch: FetchedBatch, with_grad: bool) -> None:
         """Record a batch of the training thread, which begins work on it."""
         self.state.steps.record_batch(batch, with_grad)
+        self.standstill.batch_returned()
         step = self.state.steps.step
         if not self.state.steps_seen and step is not None:
             is_due = with_grad and batch.end - step.gets[0].start >= FLUSH_AFTER_NS
@@ -285,6 +289,7 @@ class TrainingObserver:
         """Inspect a loader's samples and end the run, which ends properly even if the inspection ends the process."""
         self.limit.is_over = True
         self._last.reason = "steps"
+        self.standstill.stop()
         if self.looked.may_look:
             self._last.write()
         self.looked.look_at(loader)
@@ -309,6 +314,7 @@ class TrainingObserver:
 
     def _step_ended(self) -> None:
         self.state.steps_seen += 1
+        self.standstill.step_ended()
         if self.state.marks is not None:
             self.state.marks.mark("p")
         if not self.counter.passes and not self.elsewhere.threads:
@@ -353,6 +359,7 @@ class TrainingObserver:
         """Finish, and disable observation in all hook functions that others still reference."""
         self.finish()
         self.work.stop()
+        self.standstill.stop()
         self.thread.observed = NOBODY
         self.readers.clear()
 
@@ -363,12 +370,14 @@ class TrainingObserver:
         self.thread.observed = NOBODY
         with suppress(Exception):
             self.work.stop()
+            self.standstill.stop()
         self.readers.clear()
         self.fault(f"training: {where}", error)
 
     def forked(self) -> None:
         """Reset in the child of a fork, which has trained nothing yet."""
         self.readers.clear()
+        self.standstill.forked()
         self.windows.forked()
         self.state.forked()
         self._begin()
