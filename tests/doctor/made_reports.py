@@ -100,7 +100,7 @@ def made_prescription() -> Prescription:
     would not."""
     both = Prediction(33_400, 31_000, 39_800, 2.99)
     return Prescription(
-        lower_bounds=LowerBounds(observed_us=STEP_US, replay_us=31_000, load_us=33_200, drain_us=92_000),
+        lower_bounds=LowerBounds(observed_us=STEP_US, replay_us=31_000),
         why_no_windows="",
         stop="",
         remedies=[_indexed(), _workers(), *_idle()],

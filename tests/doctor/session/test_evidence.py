@@ -51,7 +51,7 @@ def test_what_a_training_writes_fits(tmp_path: Path, workers: int) -> None:
 def test_the_probe_writes_spans_and_windows_that_are_declared():
     letters = {steps.BACKWARD, steps.OPTIMIZER, steps.SKIPPED, steps.COPY, steps.COLLECTIVE, steps.EVALUATION}
     assert letters | {steps.WORK, steps.UNSOURCED} == set(trainers.SPANS)
-    assert {windows.OBSERVE, windows.REPLAY, windows.LOAD, windows.DRAIN} == set(trainers.WINDOWS)
+    assert {windows.OBSERVE, windows.REPLAY} == set(trainers.WINDOWS)
 
 
 @pytest.mark.parametrize(

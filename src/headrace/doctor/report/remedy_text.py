@@ -99,8 +99,6 @@ def bound_rows(prescription: Prescription | None) -> Iterator[tuple[str, float |
         yield "without data work", bounds.replay_us
     else:
         yield "cached batches", bounds.replay_us
-    yield "under load", bounds.load_us
-    yield "loader alone", bounds.drain_us
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from headrace.doctor.causes import LAUNCHERS, failed_process
 from headrace.doctor.measure import Host, ProbeCost
 from headrace.doctor.quantities import counted, duration, number, percent, size, sizes
 from headrace.doctor.session.model import CommandOutcome, Machine, Session
-from headrace.doctor.session.trainers import DRAIN, LOAD, OBSERVE, REPLAY, Trainer
+from headrace.doctor.session.trainers import OBSERVE, REPLAY, Trainer
 
 DISK_LEAST_BYTES_S = 1e6
 """Minimum read rate of a disk to report, in bytes per second."""
@@ -27,8 +27,6 @@ _ENDINGS = {
 _WINDOWS = {
     OBSERVE: "observed",
     REPLAY: "replayed",
-    LOAD: "replayed with workers running",
-    DRAIN: "drained",
 }
 
 
@@ -74,8 +72,7 @@ def windows_text(session: Session) -> str:
     said = []
     for window in trainer.windows:
         steps = counted(window.steps - window.settling, "step")
-        many = steps if window.steps else counted(len(trainer.drained.index), "batch")
-        said.append(f"{many} {_WINDOWS.get(window.name, window.name)} in {duration(window.end - window.start)}")
+        said.append(f"{steps} {_WINDOWS.get(window.name, window.name)} in {duration(window.end - window.start)}")
     return " · ".join(said)
 
 

@@ -122,10 +122,6 @@ class FetchLine(GetLine, tag="fetch"):
     """Batch that no step waited for: of an evaluation, or received by another thread without a visible hand-over."""
 
 
-class DrainedLine(GetLine, tag="drained"):
-    """Batch taken in the window `drain`."""
-
-
 class ReplayedLine(EvidenceLine, tag="replayed"):
     """Copy of a cached batch in place of a batch of the loader's."""
 

@@ -20,7 +20,7 @@ from msgspec.structs import astuple, replace
 from headrace.doctor.probe import ProbeSettings, without_credentials
 from headrace.doctor.session import evidence, model, producers, trainers
 from headrace.doctor.session.storage import merge_opened, merge_remote
-from headrace.doctor.session.trainers import DRAIN, LOAD, REPLAY
+from headrace.doctor.session.trainers import REPLAY
 
 UNNAMED = "other:unnamed"
 """Placeholder for a stage name that was lost with its line."""
@@ -161,7 +161,6 @@ class ProcessEvidence:
             padding=trainers.BatchPadding.of(self._of(evidence.PaddingLine)),
             windows=self._rows(trainers.MeasuredWindow, evidence.WindowLine),
             replays=trainers.ReplayedBatches.of(self._of(evidence.ReplayedLine)),
-            drained=self._received(evidence.DrainedLine, shapes),
             digests=self._rows(trainers.BatchDigest, evidence.DigestLine),
             drawn=self._rows(trainers.DrawnBatch, evidence.DrawnLine),
             saved=self._rows(trainers.SavedCheckpoint, evidence.SavedLine),
@@ -323,7 +322,7 @@ class FailedReplay(NamedTuple):
     def of(cls, outcome: model.CommandOutcome, processes: Iterable[model.ProbedProcess]) -> FailedReplay | None:
         """Return the failure of a run; None if it did not fail in a window of cached batches."""
         windows = [(one, one.facts.get("facts", {}).get("window")) for one in processes]
-        failed = [one for one, window in windows if window in (REPLAY, LOAD, DRAIN)]
+        failed = [one for one, window in windows if window == REPLAY]
         if outcome.why != "failed" or not failed:
             return None
         errors = [one.error.strip().splitlines()[-1] for one in failed if one.error]
@@ -350,7 +349,7 @@ def _replayed_outcome(
         return outcome, []
     text = failed.text
     ended = [one for one in whole if one.process.pid in failed.processes]
-    if any(window.name in (REPLAY, LOAD) for one in ended for window in one.trainer.windows):
+    if any(window.name == REPLAY for one in ended for window in one.trainer.windows):
         outcome = replace(outcome, why="steps")
         text += " All steps that were asked for had been observed by then."
     return outcome, [model.SessionNote("replay-failed", text, pid) for pid in failed.processes]

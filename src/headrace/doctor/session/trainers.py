@@ -42,15 +42,13 @@ MARKS = {
 WINDOWS = {
     "observe": "the loop as it is",
     "replay": "cached batches, workers idle",
-    "load": "cached batches while the workers go on",
-    "drain": "batches only, without steps",
 }
 """Windows of a measured run, in order."""
-OBSERVE, REPLAY, LOAD, DRAIN = WINDOWS
+OBSERVE, REPLAY = WINDOWS
 
 
 class ReceivedBatches(Table):
-    """Batches that the training thread received, in order: columns of `get`, `fetch` or `drained` records."""
+    """Batches that the training thread received, in order: columns of `get` or `fetch` records."""
 
     pass_: list[int] = []
     index: list[int] = []
@@ -187,7 +185,6 @@ class MeasuredWindow(msgspec.Struct):
     first: int
     """Number of its first step."""
     steps: int
-    """Number of steps; 0 for `drain`."""
     settling: int
     """Steps at its start that belong to the change of windows."""
     start: Time
@@ -244,7 +241,6 @@ class Trainer(msgspec.Struct):
     padding: BatchPadding = msgspec.field(default_factory=BatchPadding)
     windows: list[MeasuredWindow] = []
     replays: ReplayedBatches = msgspec.field(default_factory=ReplayedBatches)
-    drained: ReceivedBatches = msgspec.field(default_factory=ReceivedBatches)
     digests: list[BatchDigest] = []
     drawn: list[DrawnBatch] = []
     saved: list[SavedCheckpoint] = []
