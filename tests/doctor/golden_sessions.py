@@ -175,7 +175,7 @@ def _session(recording: dict[str, Any], folder: Path) -> Session:
         notes=beside.notes,
     )
     session.created, session.headrace = beside.created, beside.headrace
-    session.survey, session.proofs, session.controls = beside.survey, beside.proofs, beside.controls
+    session.proofs, session.controls = beside.proofs, beside.controls
     return session
 
 

@@ -12,7 +12,6 @@ from replacing import field_names, replace
 
 from headrace.doctor.causes import Prescription, Remedy, diagnose, prescribe
 from headrace.doctor.edits.script_source import ScriptSources
-from headrace.doctor.session.after_run import MachineSurvey
 from headrace.doctor.session.model import Machine, Session
 from headrace.doctor.session.trainers import TrainerPass
 
@@ -38,11 +37,6 @@ def with_batches(session: Session, shape: str, size: int) -> Session:
     for trainer in session.trainers:
         trainer.shapes = [shape]
         trainer.gets.bytes = [size] * len(trainer.gets.bytes)
-    return session
-
-
-def with_survey(session: Session, survey: MachineSurvey) -> Session:
-    session.survey = survey
     return session
 
 

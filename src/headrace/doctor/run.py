@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from headrace.doctor.adopting import LOOK_S, LoaderAdoption
-from headrace.doctor.adoption import survey_of
 from headrace.doctor.attach import (
     DOCTOR_FAILED,
     FAULTY_DATA,
@@ -188,8 +187,6 @@ def _reported(
         compared = resumption(asked.earlier, session)
         session.faults += [] if compared.fault is None else [compared.fault]
         session.notes += [SessionNote("resume", compared.text)] if compared.text else []
-    if session.machines:  # sampled, and so this machine
-        session.survey = _or_none(lambda: survey_of(session), "files were not inspected: that failed")
     try:
         diagnosis = diagnose(session)
     except Exception:

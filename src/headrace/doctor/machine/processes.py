@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from headrace.doctor.machine.host import Rates, Readings, disk_of
+from headrace.doctor.machine.host import Rates, Readings
 from headrace.system import Mount, mounts, read_text
 
 DETAILS_SHARE = 0.003
@@ -19,9 +19,6 @@ DETAILS_CREDIT_S = 0.1
 """Initial seconds, so that the first workers are read soon after their fork."""
 DETAILS_INTERVAL_S = 5.0
 NO_FILES = ("/dev/", "/proc/", "/sys/")
-MOST_FILES = 4096
-"""Maximum number of counted files. Files seen later are not open all the time."""
-TOLD_FILES = 64
 GROWING = {
     "command_read_call_bytes_per_s": "read_call_bytes",
     "command_read_bytes_per_s": "read_bytes",
@@ -100,7 +97,6 @@ class Processes:
         """Children that the doctor had before the command."""
         self._mounts = mounts(read_text, root)
         self._files: Counter[Mount] = Counter()
-        self._paths: Counter[str] = Counter()
         self._live: dict[psutil.Process, ProcessReadings] = {}
         self._ended: list[ProcessReadings] = []
         self._left_s, self._earned_at_s = DETAILS_CREDIT_S, rates.now_s
@@ -139,14 +135,10 @@ class Processes:
                 "kind": mount.kind,
                 "source": mount.source,
                 "network": mount.is_network,
-                # btrfs and others have their own device number; then only the source's name identifies the device.
-                "disk": disk_of(mount.number) or disk_of(mount.source),
-                "files_seen": files,
             }
-            for mount, files in self._files.most_common()
+            for mount, _ in self._files.most_common()
         ]
-        files = [{"path": path, "seen": seen} for path, seen in self._paths.most_common(TOLD_FILES)]
-        return {"mounts": found, "files": files}
+        return {"mounts": found}
 
     def figures(self) -> dict[int, dict[str, Any]]:
         """Return figures by pid; of two processes with the same number, the later."""
@@ -165,9 +157,8 @@ class Processes:
             began = time.thread_time()
             one.detailed_at_s = now_s
             one.read_memory()
-            paths = one.files()
-            self._files.update(mount for path in paths if (mount := _mount_of(path, self._mounts)) is not None)
-            self._paths.update(path for path in paths if path in self._paths or len(self._paths) < MOST_FILES)
+            found = (_mount_of(path, self._mounts) for path in one.files())
+            self._files.update(mount for mount in found if mount is not None)
             self._left_s -= time.thread_time() - began
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.doctor.session.after_run import DataFault, LoaderTrial, LookedImage, MachineSurvey, Proof
+from headrace.doctor.session.after_run import DataFault, LoaderTrial, LookedImage, Proof
 from headrace.doctor.session.producers import BatchProducer, Facts, FileOpens, Pid, RemoteReads, Time
 from headrace.doctor.session.trainers import Trainer
 
@@ -122,7 +122,6 @@ class Session(msgspec.Struct):
     machines: list[Machine] = []
     unreached: list[UnreachedProcess] = []
     notes: list[SessionNote] = []
-    survey: MachineSurvey | None = None
     proofs: list[Proof] = []
     controls: list[Proof] = []
     """Runs of the unchanged command that alternate with the proofs."""

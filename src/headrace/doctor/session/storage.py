@@ -171,7 +171,7 @@ def merged(sessions: Sequence[Session]) -> Session:
     """Merge the sessions of one training's nodes into one session with all ranks, workers and machines.
 
     The first session provides the clock, the command and its outcome, and the results from after the run (proofs, a
-    trial, a survey). The other clocks are aligned by common steps, which end at about the same time on all ranks. A pid
+    trial). The other clocks are aligned by common steps, which end at about the same time on all ranks. A pid
     in use on two nodes is renumbered.
 
     Raises SessionError for fewer than two sessions, for a repeated rank, and for sessions of different trainings.
