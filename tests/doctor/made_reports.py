@@ -270,7 +270,7 @@ def _maker(worker: int, pid: int, steps: int) -> BatchProducer:
 
 
 def _machine(steps: int) -> Machine:
-    """Eight cores of which two are busy, and a GPU whose SMs are mostly not; one column measured nothing."""
+    """Eight cores of which two are busy; one column measured nothing."""
     readings = range(0, 1_000_000 + steps * STEP_US, 250_000)
     columns: dict[str, float | None] = {
         "cpu_cores_busy": 2.4,
@@ -278,12 +278,6 @@ def _machine(steps: int) -> Machine:
         "cpu_throttled_cores": None,
         "command_pss_bytes": 4.1e9,
         "shm_used_bytes": 1.2e9,
-        "gpu0_sm_percent": 22.0,
-        "gpu0_utilisation_percent": 64.0,
-        "gpu0_memory_used_bytes": 12e9,
-        "disk_nvme0n1_read_bytes_per_s": 210e6,
-        "disk_nvme0n1_read_latency_us": 180.0,
-        "disk_sda_read_bytes_per_s": 400.0,
     }
     facts = {
         "cores": 8,
@@ -291,7 +285,6 @@ def _machine(steps: int) -> Machine:
         "memory_bytes": 64_000_000_000,
         "memory_limit_bytes": None,
         "shm_bytes": 8_000_000_000,
-        "gpus": {"gpu0": {"name": "NVIDIA H100", "memory_bytes": 80_000_000_000}},
     }
     return Machine(
         host="box",

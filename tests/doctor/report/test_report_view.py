@@ -14,7 +14,7 @@ from headrace.doctor.measure import Diagnosis, StagePart, TimePart
 from headrace.doctor.report.remedy_text import proved
 from headrace.doctor.report.run_text import ending
 from headrace.doctor.report.view import ReportView, report_view
-from headrace.doctor.session.model import CommandOutcome, Machine, SessionNote
+from headrace.doctor.session.model import CommandOutcome, SessionNote
 from headrace.doctor.session.trainers import MeasuredWindow
 
 PROVED = made_prescription().outcomes[0]
@@ -181,12 +181,3 @@ def test_what_was_not_measured_is_a_dash() -> None:
     cost = replace(made_diagnosis().cost, step_us=None, step_share=None, worker_share=None)
     view = view_of(replace(made_diagnosis(), batch_production=[making], cost=cost))
     assert (view.loaders[0].start_up.count("–"), view.cost.count("–")) == (2, 3)
-
-
-def test_a_disk_is_shown_by_the_columns_that_the_sampler_gives_it() -> None:
-    columns: dict[str, list[float | None]] = {
-        "disk_sda_read_bytes_per_s": [20e6],
-        "disk_sda_read_latency_us": [2000.0],
-    }
-    (machine,) = view_of(machines=[Machine("box", time=[0], columns=columns)]).machines
-    assert quantities(dict(machine.lines)["disks"]) == ["20 MB", "20 MB", "2.0 ms"]

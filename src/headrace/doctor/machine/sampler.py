@@ -9,17 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from headrace.doctor.machine.host import (
-    Cores,
-    Disks,
-    Gpus,
-    MachineMemory,
-    MachinePart,
-    Pressure,
-    Rates,
-    Readings,
-    load_nvml,
-)
+from headrace.doctor.machine.host import Cores, MachineMemory, MachinePart, Pressure, Rates, Readings
 from headrace.doctor.machine.processes import Processes
 from headrace.doctor.probe.settings import SessionClock
 from headrace.doctor.session.model import Machine
@@ -67,22 +57,13 @@ class MachineSampler:
     A part that fails is switched off and named in the facts.
     """
 
-    def __init__(
-        self,
-        clock: SessionClock,
-        root_pid: int,
-        *,
-        interval_s: float = INTERVAL_S,
-        load_nvml: Callable[[], Any] = load_nvml,
-    ) -> None:
+    def __init__(self, clock: SessionClock, root_pid: int, *, interval_s: float = INTERVAL_S) -> None:
         """`interval_s` is the time between two readings; it grows in a run of more than an hour."""
         self._clock = clock
         self._root = root_pid
         self._interval_s = interval_s
-        self._load_nvml = load_nvml
         self._parts: list[MachinePart] = []
         self._processes: Processes | None = None
-        self._gpus: Gpus | None = None
         self._off: dict[str, str] = {}
         self._table = ReadingTable()
         self._rates = Rates()
@@ -113,11 +94,9 @@ class MachineSampler:
         self._read()
         with self._lock:
             self._last = self._measured()
-            if self._gpus is not None:
-                self._gpus.close()
 
     def _open(self) -> None:
-        """Open every part: processes first, since the command may be short; the GPUs last, since NVML is slow.
+        """Open every part: processes first, since the command may be short.
 
         For a command that has already ended, the doctor's own surroundings are used.
         """
@@ -129,8 +108,6 @@ class MachineSampler:
         self._add(Cores.name, lambda: Cores(pid, cgroups, rates))
         self._add(MachineMemory.name, lambda: MachineMemory(cgroups, rates))
         self._add(Pressure.name, lambda: Pressure(cgroups, rates))
-        self._add(Disks.name, lambda: Disks(rates))
-        self._gpus = self._add(Gpus.name, lambda: Gpus(self._load_nvml))
 
     def _add(self, name: str, make: Callable[[], _Part]) -> _Part | None:
         part = self._try(name, make)

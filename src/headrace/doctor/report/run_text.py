@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from headrace.doctor.causes import LAUNCHERS, failed_process
 from headrace.doctor.measure import Host, ProbeCost
@@ -14,10 +12,8 @@ from headrace.doctor.quantities import counted, duration, number, percent, size,
 from headrace.doctor.session.model import CommandOutcome, Machine, Session
 from headrace.doctor.session.trainers import OBSERVE, REPLAY, Trainer
 
-DISK_LEAST_BYTES_S = 1e6
-"""Minimum read rate of a disk to report, in bytes per second."""
 LEAST_CORES = 0.05
-"""Minimum cores lost to a quota, a disk or a hypervisor to report."""
+"""Minimum cores lost to a quota or a hypervisor to report."""
 _ENDINGS = {
     "finished": "ran to its end in {}",
     "steps": "ended by the doctor after the steps that it measured, in {}",
@@ -89,13 +85,9 @@ def machine_names(machine: Machine) -> list[str]:
     return [machine.host, *([str(machine.facts["cpu_model"])] if machine.facts.get("cpu_model") else [])]
 
 
-def machine_lines(host: Host) -> Iterator[tuple[str, str]]:
-    """Yield each part of the machine with its capacity and use."""
-    yield "CPU", ", ".join([*_cpu(host), *_memory(host)])
-    yield from _gpus(host)
-    disks = ", ".join(_disks(host))
-    if disks:
-        yield "disks", disks
+def machine_line(host: Host) -> str:
+    """Return the capacity and the use of the machine's cores and memory."""
+    return ", ".join([*_cpu(host), *_memory(host)])
 
 
 def _cpu(host: Host) -> Iterator[str]:
@@ -103,7 +95,6 @@ def _cpu(host: Host) -> Iterator[str]:
     yield f"{number(busy)} of {number(host.cores)} cores busy, {number(own)} with this command"
     for column, what in (
         ("cpu_throttled_cores", "throttled by the cgroup's quota"),
-        ("cpu_cores_waiting", "waiting for a disk"),
         ("cpu_cores_stolen", "taken by the hypervisor"),
     ):
         cores = host.mean(column)
@@ -117,35 +108,6 @@ def _memory(host: Host) -> Iterator[str]:
     yield f"/dev/shm {sizes(host.peak('shm_used_bytes'), host.fact('shm_bytes'))}"
     if killed := host.fact("oom_kills"):
         yield f"{counted(killed, 'process')} killed because memory ran out"
-
-
-def _gpus(host: Host) -> Iterator[tuple[str, str]]:
-    """Yield a line for each GPU that worked."""
-    known = host.facts.get("gpus") or {}
-    gpus = {name: facts for name, facts in known.items() if host.mean(f"{name}_utilisation_percent") != 0}
-    for name, facts in sorted(gpus.items(), key=lambda item: [int(part) for part in re.findall(r"\d+", item[0])]):
-        yield f"GPU {name.removeprefix('gpu')}", ", ".join(_gpu(host, name, facts))
-
-
-def _gpu(host: Host, name: str, facts: dict[str, Any]) -> Iterator[str]:
-    """Yield figures of one GPU. GPU-Util is included with its actual meaning, because other tools show it."""
-    yield str(facts.get("name") or "")
-    yield f"GPU-Util {_of_hundred(host.mean(f'{name}_utilisation_percent'))} (some kernel ran at all)"
-    yield f"memory {sizes(host.peak(f'{name}_memory_used_bytes'), facts.get('memory_bytes'))}"
-
-
-def _disks(host: Host) -> Iterator[str]:
-    for column in host.machine.columns:
-        found = re.fullmatch(r"disk_(.+)_read_bytes_per_s", column)
-        rate = host.mean(column)
-        if found is not None and rate is not None and rate >= DISK_LEAST_BYTES_S:
-            latency = host.mean(f"disk_{found[1]}_read_latency_us")
-            each = "" if latency is None else f", {duration(latency)} a request"
-            yield f"{found[1]} read at {size(rate)}/s, {size(host.peak(column))}/s at most{each}"
-
-
-def _of_hundred(value: float | None) -> str:
-    return percent(None if value is None else value / 100)
 
 
 def versions(session: Session, trainer: Trainer) -> dict[str, str]:

@@ -63,8 +63,7 @@ def _put_all(page: TerminalPage, view: ReportView) -> None:
     _put_ranks(page, view.ranks)
     for machine in view.machines:
         page.heading("Machine", machine.names)
-        for name, text in machine.lines:
-            page.sentence(text, lead=f"  {name:<7} ")
+        page.sentence(machine.use, lead="  ")
     _put_faults(page, view.faults, len(view.faults))
     _put_findings(page, view)
     _put_reasons(page, view)

@@ -29,7 +29,7 @@ from headrace.doctor.report.run_text import (
     cost_text,
     ending,
     last_words,
-    machine_lines,
+    machine_line,
     machine_names,
     name_text,
     note_texts,
@@ -107,7 +107,8 @@ class LoaderView:
 @dataclass(frozen=True)
 class MachineView:
     names: str
-    lines: Sequence[tuple[str, str]]
+    use: str
+    """Cores and memory, and what of them was used."""
     software: str
     host: Host
 
@@ -326,7 +327,7 @@ def _late(ranks: Sequence[RankView]) -> str:
 def _machine(session: Session, host: Host) -> MachineView:
     known = versions(session, host.trainers[0]) if host.trainers else {}
     software = ", ".join(f"{name} {version}" for name, version in known.items())
-    return MachineView(" · ".join(machine_names(host.machine)), [*machine_lines(host)], software, host)
+    return MachineView(" · ".join(machine_names(host.machine)), machine_line(host), software, host)
 
 
 def _findings(diagnosis: Diagnosis, screen: FirstScreen) -> Iterator[FindingRow]:

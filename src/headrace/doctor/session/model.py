@@ -81,7 +81,7 @@ class Machine(msgspec.Struct):
     time: list[Time] = []
     """Time of each reading."""
     columns: dict[str, list[float | None]] = {}
-    """Readings by name with unit, such as `cpu_cores_busy` or `gpu0_utilisation_percent`."""
+    """Readings by name with unit, such as `cpu_cores_busy`."""
     processes: dict[int, dict[str, Any]] = {}
     """Figures over the life of each process by pid, such as `cpu_s`, `pss_bytes_peak`, `read_bytes`."""
 
