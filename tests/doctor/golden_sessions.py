@@ -171,7 +171,6 @@ def _session(recording: dict[str, Any], folder: Path) -> Session:
         outcome=beside.outcome,
         mode=beside.mode,
         machines=beside.machines,
-        unreached=beside.unreached,
         notes=beside.notes,
     )
     session.created, session.headrace = beside.created, beside.headrace

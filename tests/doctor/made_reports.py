@@ -20,7 +20,7 @@ from headrace.doctor.measure.diagnosis import (
     TimePart,
     WaitSplit,
 )
-from headrace.doctor.session.model import CommandOutcome, Machine, ProbedProcess, Session, SessionNote, UnreachedProcess
+from headrace.doctor.session.model import CommandOutcome, Machine, ProbedProcess, Session, SessionNote
 from headrace.doctor.session.producers import BatchProducer, ProducedBatches
 from headrace.doctor.session.trainers import LoaderFacts, OptimizerSteps, ReceivedBatches, Trainer, TrainerPass
 from headrace.doctor.simulate import Prediction
@@ -43,7 +43,6 @@ def made_session(steps: int = 4) -> Session:
         trainers=[_trainer(steps)],
         makers=[_maker(worker, pid, steps) for worker, pid in enumerate(WORKERS)],
         machines=[_machine(steps)],
-        unreached=[UnreachedProcess(300, "python -I tool.py", "it was started with -I")],
         notes=[SessionNote("scaler", "3 steps were skipped by GradScaler", TRAINER, 5)],
     )
 

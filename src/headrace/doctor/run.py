@@ -234,7 +234,6 @@ def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, 
         outcome=ended,
         mode="observe" if asked.observe else "measure",
         machines=machines,
-        unreached=ended.missed,
         notes=notes,
     )
 

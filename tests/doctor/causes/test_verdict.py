@@ -15,7 +15,7 @@ from headrace.doctor.causes.cause import APART, MACHINE, Cause, all_causes
 from headrace.doctor.causes.processes import NOTES, PLAIN
 from headrace.doctor.causes.stage_names import named
 from headrace.doctor.measure.diagnosis import Finding
-from headrace.doctor.session.model import ProbedProcess, SessionNote, UnreachedProcess
+from headrace.doctor.session.model import ProbedProcess, SessionNote
 from headrace.doctor.session.producers import SourceLine
 from headrace.doctor.session.trainers import ReceivedBatches
 
@@ -113,16 +113,6 @@ def test_a_command_that_trains_nothing(tmp_path, records, code):
     write_settings(tmp_path)
     write_evidence(tmp_path, "a", [process(7), *records])
     assert codes(diagnose(read(tmp_path))) == [code]
-
-
-def test_processes_out_of_reach_are_counted_and_found(tmp_path):
-    write_settings(tmp_path)
-    unreached = [UnreachedProcess(9, "python -I train.py", "-I keeps PYTHONPATH from it")]
-    diagnosis = diagnose(read(tmp_path, unreached=unreached))
-    assert (codes(diagnosis), figures(diagnosis)) == (["no-training"], ["1"])
-    (found,) = [one for one in diagnosis.findings if one.code == "unreached"]
-    assert (quantities(found.text), found.text.partition(": ")[2]) == (["9"], unreached[0].why)
-    assert found.evidence == "python -I train.py"
 
 
 def test_training_without_a_loader_is_told(tmp_path):

@@ -120,14 +120,6 @@ def process_findings(run: Run) -> Iterator[Finding]:
             "a fork.",
         )
     yield from _killed(session)
-    for missed in session.unreached:
-        yield Finding(
-            "unreached",
-            0.0,
-            f"Process {missed.pid} could not be observed: {missed.why}",
-            missed.command,
-            "Start it in a way that keeps PYTHONPATH and HEADRACE_DOCTOR, without -I and -E.",
-        )
     cut = [process for process in session.processes if process.cut]
     if cut:
         yield Finding(
@@ -202,7 +194,6 @@ PROCESSES = Cause(
     findings={
         "hung": "A process has spent far longer on one batch than on any before.",
         "killed": "Something killed a worker, or it crashed in native code.",
-        "unreached": "A process could not be observed.",
         "cut": "The evidence of a process is a sample, or ends in the middle.",
     },
     find=process_findings,

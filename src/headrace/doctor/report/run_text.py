@@ -123,8 +123,6 @@ def versions(session: Session, trainer: Trainer) -> dict[str, str]:
 
 def note_texts(session: Session) -> Iterator[tuple[str, str]]:
     """Yield the subject and text of each note."""
-    for process in session.unreached:
-        yield f"not reached: {process.command} ({process.pid})", process.why
     # Show each text once, with its process or the number of processes.
     times = Counter((note.code, note.text) for note in session.notes)
     pids = {(note.code, note.text): note.pid for note in session.notes}

@@ -245,7 +245,6 @@ def read_session(
     outcome: model.CommandOutcome,
     mode: str,
     machines: Sequence[model.Machine] = (),
-    unreached: Sequence[model.UnreachedProcess] = (),
     notes: Sequence[model.SessionNote] = (),
 ) -> model.Session:
     """Merge all evidence files of a session's folder, which has the run's settings in settings.json.
@@ -254,7 +253,7 @@ def read_session(
     shows if the doctor ended the run. Credentials are removed from the command and its output, as probes do.
     """
     settings = ProbeSettings.read(str(folder))
-    paths = sorted(Path(settings.evidence).glob("*.jsonl"))
+    paths, unstarted = (sorted(Path(settings.evidence).glob(name)) for name in ("*.jsonl", "failed-*.txt"))
     collects = gc.isenabled()
     gc.disable()  # GC would take over half of the time (benchmarks/doctor_evidence.py), and there are no cycles
     try:
@@ -287,7 +286,6 @@ def read_session(
         opened=merge_opened([opened for one in whole for opened in one.opened()]),
         remote=merge_remote([remote for one in whole for remote in one.remote()]),
         machines=list(machines),
-        unreached=[replace(one, command=_shown([one.command])[0]) for one in unreached],
         notes=[
             *(replace(note, text=_shown([note.text])[0]) for note in notes),
             *(note for one in whole for note in one.notes),
@@ -296,9 +294,16 @@ def read_session(
                 for path, one in found
                 if one is None
             ),
+            *(model.SessionNote("hook-off", _why_failed(path)) for path in unstarted),
             *replay_notes,
         ],
     )
+
+
+def _why_failed(path: Path) -> str:
+    """Return why a probe did not start, by the file that it left."""
+    last = path.read_text(errors="replace").strip().splitlines()[-1:]
+    return f"The probe of process {path.stem.removeprefix('failed-')} did not start: {_shown(last or ['?'])[0]}"
 
 
 def _shown(texts: Sequence[str]) -> list[str]:

@@ -65,14 +65,6 @@ class SessionNote(msgspec.Struct):
     time: Time | None = None
 
 
-class UnreachedProcess(msgspec.Struct):
-    """Python process of the command that imported torch and has no probe."""
-
-    pid: Pid
-    command: str
-    why: str
-
-
 class Machine(msgspec.Struct):
     """One host during the run."""
 
@@ -120,7 +112,6 @@ class Session(msgspec.Struct):
     opened: FileOpens = msgspec.field(default_factory=FileOpens)
     remote: RemoteReads = msgspec.field(default_factory=RemoteReads)
     machines: list[Machine] = []
-    unreached: list[UnreachedProcess] = []
     notes: list[SessionNote] = []
     proofs: list[Proof] = []
     controls: list[Proof] = []

@@ -182,7 +182,7 @@ def merged(sessions: Sequence[Session]) -> Session:
         other = copy.deepcopy(one)
         _renumber(other, _pids(whole))
         _shift(other, _clock_ahead(whole, other))
-        for name in ("processes", "trainers", "makers", "machines", "unreached", "notes"):
+        for name in ("processes", "trainers", "makers", "machines", "notes"):
             getattr(whole, name).extend(getattr(other, name))
     whole.opened = merge_opened([one.opened for one in sessions])
     whole.remote = merge_remote([one.remote for one in sessions])
