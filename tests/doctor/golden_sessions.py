@@ -43,7 +43,7 @@ from headrace.doctor.session.storage import decode_session, encode_session
 FOLDER = Path(__file__).parent / "golden" / "sessions"
 KEPT, PROJECT, DATA = "/golden/session", "/golden/project", "/golden/data"
 """What stands for the folders of the recording machine."""
-FROM_EVIDENCE = ("processes", "trainers", "makers", "opened", "remote")
+FROM_EVIDENCE = ("processes", "trainers", "makers", "remote")
 """What a session holds that is read from its evidence again."""
 TEXTS = (
     *("ending", "verdict", "statements"),

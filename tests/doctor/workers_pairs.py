@@ -153,7 +153,7 @@ def coverage_elsewhere(found: Sequence[Pair], share: float) -> float:
 def slim(session: Session) -> Session:
     """Leave out what no prediction reads."""
     session.controls = []
-    session.notes, session.proofs, session.opened = [], [], type(session.opened)()
+    session.notes, session.proofs = [], []
     for machine in session.machines:
         machine.columns = {name: machine.columns[name] for name in COLUMNS}
     for maker in session.makers:

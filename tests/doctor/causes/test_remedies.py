@@ -25,7 +25,7 @@ from report_pages import text
 from headrace.doctor.causes import diagnose
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session.model import Session, SessionNote
-from headrace.doctor.session.producers import FileOpens, OpenedFile
+from headrace.doctor.session.producers import FirstBatch
 from headrace.doctor.simulate import Prediction
 
 pytestmark = pytest.mark.usefixtures("kept_simulations")
@@ -170,9 +170,9 @@ def test_an_index_of_the_tar() -> None:
 
 def test_a_tar_that_is_compressed_has_no_places_to_go_to() -> None:
     session = made(TAR)
-    session.opened = FileOpens(files=[OpenedFile("/data/train.tar.gz", 3)])
+    session.makers[0].first = [FirstBatch(0, 0, files=["/data/train.tar.gz"])]
     assert not is_listed(session, "indexed-tar")
-    session.opened = FileOpens(files=[OpenedFile("/data/train.tar", 3)])
+    session.makers[0].first = [FirstBatch(0, 0, files=["/data/train.tar"])]
     helping(session, "indexed-tar")
 
 

@@ -27,7 +27,8 @@ def indexed_tar(case: Case, kind: RemedyKind) -> Proposal | None:
     share = share_of(searching)
     if share < WORTH:
         return None
-    archives = [one.path for one in case.session.opened.files if one.path.endswith((".tar", *COMPRESSED))]
+    files = {path for maker in case.session.makers for batch in maker.first for path in batch.files}
+    archives = [path for path in files if path.endswith((".tar", *COMPRESSED))]
     if archives and all(path.endswith(COMPRESSED) for path in archives):
         return None  # members can be found only by unpacking what is before
     factors = ((lookups, untimed(*ASSUMED)), (scans, untimed(*SCAN_ASSUMED)))
@@ -58,7 +59,7 @@ CAUSE = Cause(
             "Find members of an archive by an index, in place of `tarfile`'s search",
             ONE_LINE,
             indexed_tar,
-            hint="headrace.IndexedTar(path) in place of tarfile.open(path)",
+            hint="headrace.IndexedTar(path) in place of tarfile.open(path), of an archive that is not compressed",
             costs=("an index alongside the archive, made once by one pass over its headers",),
             key="indexed_tar",
             value="`true`",

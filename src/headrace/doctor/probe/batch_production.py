@@ -13,7 +13,7 @@ from .opened_files import OpenedFiles, RemoteReadCounts
 from .patches import Fault, HookGuard
 from .settings import CoreUse, SessionClock, core_use
 from .stack_sampler import CodeLines, StackSampler
-from .stages import Account, CallTimer, ProductionCost, Totals, price_of_a_stage_ns
+from .stages import Account, CallTimer, ProductionCost, Totals
 
 _FIRST_PAUSE_NS = 1_000_000_000
 _LONGEST_PAUSE_NS = 64_000_000_000
@@ -59,7 +59,7 @@ class BatchRecorder:
         self._fetch = timer.stage("other", "fetch")
         self.lines = CodeLines(evidence.name)
         self.collections = FullCollections()
-        self.opened = OpenedFiles(evidence.name, lambda error: fault("opened files", error))
+        self.opened = OpenedFiles(lambda error: fault("opened files", error))
         self.remote = RemoteReadCounts(evidence.name)
         self._begin_anew()
 
@@ -121,7 +121,7 @@ class BatchRecorder:
         thread, whose record may be held back for a while.
         """
         started = time.thread_time_ns()
-        self.cost.total_ns += self.opened.take_calls() * price_of_a_stage_ns() + self.remote.take_spent_ns()
+        self.cost.total_ns += self.remote.take_spent_ns()
         self.cost.add_hooks(batch.totals, batch.together)
         made = [self._record(batch, sent, serialise)]
         if sent is None:
@@ -183,9 +183,6 @@ class BatchRecorder:
         lines = self.lines.take()
         if lines:
             records.append(("lines", now, lines))
-        opened = self.opened.record(now)
-        if opened is not None:
-            records.append(opened)
         remote = self.remote.record(now, self._ended)
         if remote is not None:
             records.append(remote)

@@ -1,4 +1,4 @@
-"""Files opened for reading during batch production, and requests to stores, in bounded memory."""
+"""Files opened for reading by first batches, and requests to stores during batch production, in bounded memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 from .evidence_file import Record
 
-MOST_PATHS = 64
 MOST_NOTED = 256
 """Maximum number of paths noted for one batch."""
 _NO_FILES = ("/proc/", "/sys/")
@@ -20,62 +19,31 @@ _NO_FILES = ("/proc/", "/sys/")
 
 
 class OpenedFiles:
-    """Counter of the file opens that hooks report. `add` precedes the user's own call, so it never raises."""
+    """Paths of the file opens that hooks report. `add` precedes the user's own call, so it never raises."""
 
-    def __init__(self, name: Callable[[str], int], failed: Callable[[Exception], None]) -> None:
-        """`name` returns a text's number in the evidence."""
-        self._name = name
+    def __init__(self, failed: Callable[[Exception], None]) -> None:
         self._failed = failed
         self.forked()
 
     def forked(self) -> None:
         """Reset in the child of a fork, which has opened nothing yet."""
-        self._is_off = False
         self.noted: list[str] | None = None
         """Absolute paths since a caller set it to a list, one for each open; None while nobody asks."""
-        self._paths: dict[str, list[Any]] = {}
-        """Absolute path and number of opens, by the path as given."""
-        self._unpaid = 0
 
     def add(self, file: Any) -> None:
-        """Count a path about to be opened for reading, given as text, bytes or a path object.
+        """Note a path about to be opened for reading, given as text, bytes or a path object.
 
         Anything else has no path. A relative path is assumed to keep its first meaning.
         """
-        if self._is_off:
+        if self.noted is None or len(self.noted) >= MOST_NOTED:
             return
         try:
-            if type(file) is str:
-                path = file
-            else:
-                path = os.fsdecode(file) if isinstance(file, (str, bytes, os.PathLike)) else ""
-            if not path or path.startswith(_NO_FILES):
-                return
-            self._unpaid += 1
-            if self.noted is not None and len(self.noted) < MOST_NOTED:
+            path = os.fsdecode(file) if isinstance(file, (str, bytes, os.PathLike)) else ""
+            if path and not path.startswith(_NO_FILES):
                 self.noted.append(os.path.abspath(path))
-            seen = self._paths.get(path)
-            if seen is not None:
-                seen[1] += 1
-            elif len(self._paths) < MOST_PATHS:
-                self._paths[path] = [os.path.abspath(path), 1]
         except Exception as error:
-            self._is_off = True
+            self.noted = None
             self._failed(error)
-
-    def record(self, now_us: int) -> Record | None:
-        """Return the `opened` record since the last one, or None if none of its files was opened."""
-        files: list[list[int]] = []
-        for seen in list(self._paths.values()):
-            opens, seen[1] = seen[1], 0
-            if opens:
-                files.append([self._name(seen[0]), opens])
-        return ("opened", now_us, files) if files else None
-
-    def take_calls(self) -> int:
-        """Return the number of counted opens since the last call."""
-        calls, self._unpaid = self._unpaid, 0
-        return calls
 
 
 MOST_STORES = 16

@@ -288,14 +288,6 @@ class LinesLine(LoopLine, tag="lines"):
     """Stack samples of batch production since the last such record; written now and then."""
 
 
-class OpenedLine(EvidenceLine, tag="opened"):
-    """Files opened for reading during batch production since the last such record."""
-
-    time: Time
-    files: list[tuple[int, int]]
-    """Names and opens of the first 64 files of the process."""
-
-
 class RemoteLine(EvidenceLine, tag="remote"):
     """Requests to stores during batch production since the last such record."""
 

@@ -19,7 +19,7 @@ from msgspec.structs import astuple, replace
 
 from headrace.doctor.probe import ProbeSettings, without_credentials
 from headrace.doctor.session import evidence, model, producers, trainers
-from headrace.doctor.session.storage import merge_opened, merge_remote
+from headrace.doctor.session.storage import merge_remote
 from headrace.doctor.session.trainers import REPLAY
 
 UNNAMED = "other:unnamed"
@@ -93,9 +93,6 @@ class ProcessEvidence:
     def notes(self) -> list[model.SessionNote]:
         told = self._of(evidence.NoteLine)
         return [model.SessionNote(one.code, one.text, self.process.pid, one.time) for one in told]
-
-    def opened(self) -> list[producers.FileOpens]:
-        return [file_opens(one, self._names) for one in self._of(evidence.OpenedLine)]
 
     def remote(self) -> list[producers.RemoteReads]:
         return [remote_reads(one, self._names) for one in self._of(evidence.RemoteLine)]
@@ -226,13 +223,6 @@ class ProcessEvidence:
         return [producers.SourceLine(place, us) for place, us in times.most_common()]
 
 
-def file_opens(record: evidence.OpenedLine, names: Mapping[int, str]) -> producers.FileOpens:
-    """Return the opens of a record, without paths whose names were lost."""
-    return producers.FileOpens(
-        [producers.OpenedFile(names[name], opens) for name, opens in record.files if name in names]
-    )
-
-
 def remote_reads(record: evidence.RemoteLine, names: Mapping[int, str]) -> producers.RemoteReads:
     """Return the requests of a record, without stores whose names were lost."""
     stores = [producers.StoreReads(names[row[0]], *row[1:]) for row in record.stores if row[0] in names]
@@ -283,7 +273,6 @@ def read_session(
         processes=[one.process for one in whole],
         trainers=ranks,
         makers=[one.producer for one in whole if one.is_producer],
-        opened=merge_opened([opened for one in whole for opened in one.opened()]),
         remote=merge_remote([remote for one in whole for remote in one.remote()]),
         machines=list(machines),
         notes=[

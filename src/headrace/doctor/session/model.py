@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from headrace.doctor.session.after_run import DataFault, LoaderTrial, LookedImage, Proof
-from headrace.doctor.session.producers import BatchProducer, Facts, FileOpens, Pid, RemoteReads, Time
+from headrace.doctor.session.producers import BatchProducer, Facts, Pid, RemoteReads, Time
 from headrace.doctor.session.trainers import Trainer
 
 FORMAT = "headrace-session"
@@ -109,7 +109,6 @@ class Session(msgspec.Struct):
     """Processes that trained, by rank."""
     makers: list[BatchProducer] = []
     """Processes that produced batches: workers, and trainers without workers."""
-    opened: FileOpens = msgspec.field(default_factory=FileOpens)
     remote: RemoteReads = msgspec.field(default_factory=RemoteReads)
     machines: list[Machine] = []
     notes: list[SessionNote] = []

@@ -1,4 +1,4 @@
-"""Recorded production of batches: stages, samples, opened files, and the producing process."""
+"""Recorded production of batches: stages, samples, and the producing process."""
 
 from __future__ import annotations
 
@@ -53,19 +53,6 @@ class FirstBatch(msgspec.Struct):
     generators: list[tuple[str, str, str]] = []
     files: list[str] = []
     """Paths opened for reading."""
-
-
-class OpenedFile(msgspec.Struct):
-    """File that was opened for reading during batch production."""
-
-    path: str
-    opens: int
-
-
-class FileOpens(msgspec.Struct):
-    """Files that all processes opened for reading: the first 64 of each process, most opens first."""
-
-    files: list[OpenedFile] = []
 
 
 class StoreReads(msgspec.Struct):

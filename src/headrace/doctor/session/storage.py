@@ -21,8 +21,6 @@ from headrace.doctor.session.model import FORMAT, VERSION, Session
 from headrace.doctor.session.producers import (
     PID,
     TIME,
-    FileOpens,
-    OpenedFile,
     RemoteReads,
     StoreReads,
 )
@@ -146,14 +144,6 @@ def _lowered(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def merge_opened(reads: Sequence[FileOpens]) -> FileOpens:
-    """Merge the opens of several processes or nodes, most opens first."""
-    files: Counter[str] = Counter()
-    for file in (file for one in reads for file in one.files):
-        files[file.path] += file.opens
-    return FileOpens([OpenedFile(path, opens) for path, opens in files.most_common()])
-
-
 def merge_remote(reads: Sequence[RemoteReads]) -> RemoteReads:
     """Merge the requests of several processes or nodes, most bytes first."""
     stores: dict[str, StoreReads] = {}
@@ -184,7 +174,6 @@ def merged(sessions: Sequence[Session]) -> Session:
         _shift(other, _clock_ahead(whole, other))
         for name in ("processes", "trainers", "makers", "machines", "notes"):
             getattr(whole, name).extend(getattr(other, name))
-    whole.opened = merge_opened([one.opened for one in sessions])
     whole.remote = merge_remote([one.remote for one in sessions])
     whole.trainers.sort(key=lambda trainer: trainer.rank)
     return whole
