@@ -163,7 +163,7 @@ def test_pinning_takes_an_assumption_and_says_so() -> None:
 def test_an_index_of_the_tar() -> None:
     found = helping(made(TAR), "indexed-tar")
     assert found.confidence == "low"
-    assert quantities(found.why) == ["3.0 ms", "59 %", "0 %", "5 %"]
+    assert quantities(found.why) == ["3.0 ms", "59 %", "0 %", "5.0 %"]
     assert found.changes == {"indexed_tar": True}
     predicted(found.prediction, 4_250)
 

@@ -50,7 +50,8 @@ def process_stat(pid: int) -> ProcessStat | None:
 def command_line(pid: int) -> list[str]:
     """Return a process's arguments, or none if it has ended."""
     with contextlib.suppress(psutil.Error):
-        return psutil.Process(pid).cmdline()
+        found: list[str] = psutil.Process(pid).cmdline()
+        return found
     return []
 
 
