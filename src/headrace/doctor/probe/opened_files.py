@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import time
@@ -49,8 +48,6 @@ class OpenedFiles:
 MOST_STORES = 16
 """Stores counted separately; all others are merged."""
 OTHERS = "other stores"
-STEPS_A_DOUBLING = 8
-"""Latency classes per factor of two: quantiles are accurate to 9 %."""
 NAMED: ContextVar[str | None] = ContextVar("headrace_store", default=None)
 """Store that the current library call names; requests below it go to an endpoint that says less."""
 
@@ -58,7 +55,7 @@ NAMED: ContextVar[str | None] = ContextVar("headrace_store", default=None)
 class StoreReadCounts:
     """Requests to one store since the last record."""
 
-    __slots__ = ("bytes", "failed", "first_us", "latencies", "place", "requests")
+    __slots__ = ("bytes", "failed", "first_us", "place", "requests")
 
     def __init__(self, place: str) -> None:
         self.place = place
@@ -66,8 +63,6 @@ class StoreReadCounts:
 
     def begin_anew(self) -> None:
         self.requests = self.failed = self.bytes = self.first_us = 0
-        self.latencies: dict[int, int] = {}
-        """Requests by latency class. Latency is the time to the start of the answer."""
 
 
 class RemoteReadCounts:
@@ -87,15 +82,12 @@ class RemoteReadCounts:
     def answered(self, place: str, begun_ns: int, size: int, failed: bool = False) -> None:
         """Count a request to `place` sent at `begun_ns`, whose answer of `size` bytes begins now."""
         now = time.monotonic_ns()
-        us = max((now - begun_ns) // 1000, 1)
-        step = int(math.log2(us) * STEPS_A_DOUBLING)
         with self._lock:
             store = self._store(place)
             store.requests += 1
             store.failed += failed
             store.bytes += size
-            store.first_us += us
-            store.latencies[step] = store.latencies.get(step, 0) + 1
+            store.first_us += max((now - begun_ns) // 1000, 1)
             self._spent_ns += time.monotonic_ns() - now
 
     def more(self, place: str, size: int) -> None:
@@ -113,9 +105,7 @@ class RemoteReadCounts:
         with self._lock:
             for store in self._stores.values():
                 if store.requests or store.bytes:
-                    latencies = [list(pair) for pair in sorted(store.latencies.items())]
-                    counts = (store.requests, store.failed, store.bytes, store.first_us)
-                    rows.append([self._name(store.place), *counts, latencies])
+                    rows.append([self._name(store.place), store.requests, store.failed, store.bytes, store.first_us])
                     store.begin_anew()
         return ("remote", now_us, batches, rows) if rows or (batches and self._stores) else None
 

@@ -155,7 +155,6 @@ class CollectiveLine(EvidenceLine, tag="collective"):
     start: Time
     duration: int
     name: int
-    bytes: int | None = None
 
 
 class PassLine(trainers.BegunPass, EvidenceLine, tag="pass", array_like=True):
@@ -293,9 +292,9 @@ class RemoteLine(EvidenceLine, tag="remote"):
 
     time: Time
     batches: int
-    stores: list[tuple[int, int, int, int, int, list[tuple[int, int]]]]
-    """Name of the store, requests, failed ones, bytes, time until the answers began, and requests by class of that
-    time. At most 16, others together as `other stores`."""
+    stores: list[tuple[int, int, int, int, int]]
+    """Name of the store, requests, failed ones, bytes, and time until the answers began. At most 16, others together as
+    `other stores`."""
 
 
 class ProbeLine(EvidenceLine, tag="probe"):

@@ -67,17 +67,6 @@ class StoreReads(msgspec.Struct):
     """Bytes that the answers announced; of pipes, bytes that were read."""
     first_us: int
     """Time until the answers began, of all requests together."""
-    latencies: list[tuple[int, int]]
-    """Class of that time, and its requests: class k begins at 2^(k/8) µs."""
-
-    def latency_us(self, quantile: float) -> float:
-        """Return the upper bound of the latency for this share of the requests."""
-        left = quantile * sum(count for _, count in self.latencies)
-        for step, count in self.latencies:
-            left -= count
-            if left <= 0:
-                return float(2 ** ((step + 0.5) / 8))
-        return 0.0
 
 
 class RemoteReads(msgspec.Struct):

@@ -6,7 +6,6 @@ import copy
 import shutil
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -148,12 +147,9 @@ def merge_remote(reads: Sequence[RemoteReads]) -> RemoteReads:
     """Merge the requests of several processes or nodes, most bytes first."""
     stores: dict[str, StoreReads] = {}
     for store in (store for one in reads for store in one.stores):
-        whole = stores.setdefault(store.place, StoreReads(store.place, 0, 0, 0, 0, []))
+        whole = stores.setdefault(store.place, StoreReads(store.place, 0, 0, 0, 0))
         for name in ("requests", "failed", "bytes", "first_us"):
             setattr(whole, name, getattr(whole, name) + getattr(store, name))
-        latencies = Counter(dict(whole.latencies))
-        latencies.update(dict(store.latencies))
-        whole.latencies = sorted(latencies.items())
     return RemoteReads(sum(one.batches for one in reads), sorted(stores.values(), key=lambda store: -store.bytes))
 
 
