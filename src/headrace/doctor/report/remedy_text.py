@@ -30,7 +30,7 @@ CERTAINTIES = {
 }
 _SAMPLES = {
     "same": "the samples were the same",
-    "alike": "types, shapes and ranges of the samples were the same, in another order",
+    "alike": "types and shapes of the samples were the same, in another order",
 }
 
 

@@ -12,8 +12,6 @@ import msgspec
 
 from headrace.doctor.session.producers import Facts, Pid, SourceLine, Table, Time
 
-TensorSummary = tuple[str, float | None, float | None]
-"""Tensor of a batch: type and shape of one sample, lowest and highest value."""
 SPANS = {
     "d": ("data work", "work on a batch before the model is called"),
     "n": ("not seen", "the same from the end of a step on, while nothing is known to give batches"),
@@ -97,7 +95,6 @@ class Collectives(Table):
     start: list[Time] = []
     duration: list[int] = []
     name: list[str] = []
-    bytes: list[int | None] = []
 
 
 class BegunPass(msgspec.Struct):
@@ -199,7 +196,8 @@ class BatchDigest(msgspec.Struct):
     """Digest of the tensors' bytes, types and shapes."""
     keys: str | None = None
     """Digest of the keys that the sampler drew; None without any."""
-    tensors: list[TensorSummary] = []
+    tensors: list[str] = []
+    """Type and shape of one sample, by tensor."""
 
 
 class DrawnBatch(msgspec.Struct):

@@ -176,7 +176,7 @@ def install_collectives(patches: Patches, training: TrainingObserver, torch: Mod
                 return original(*args, **kwargs)
             finally:
                 training.leave()
-                training.collective(original.__name__, start, _first_bytes(args))
+                training.collective(original.__name__, start)
 
         return collective
 
@@ -192,13 +192,6 @@ def install_collectives(patches: Patches, training: TrainingObserver, torch: Mod
         hook(name)
     if not known:
         patches.unknown("torch.distributed.all_reduce", "waits for other ranks were")
-
-
-def _first_bytes(args: tuple[Any, ...]) -> int | None:
-    """Return the bytes of the first argument, a tensor or a list of tensors."""
-    tensors = args[0] if args and isinstance(args[0], (list, tuple)) else args[:1]
-    sizes = [tensor.nbytes for tensor in tensors if hasattr(tensor, "nbytes")]
-    return sum(sizes) if sizes else None
 
 
 # Ways to train with steps or devices that torch's own hooks do not show.

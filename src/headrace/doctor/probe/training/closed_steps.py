@@ -114,8 +114,8 @@ def step_records(clock: SessionClock, step: OptimizerStep, cost: int) -> list[Re
     records.append(whole if step.use is None else (*whole, *step.use))
     if step.ready is not None:
         records.append(("ready", step.number, clock.us(step.ready)))
-    for start, end, (name, size) in step.collectives:
-        records.append(("collective", step.number, clock.us(start), (end - start) // 1000, name, size))
+    for start, end, name in step.collectives:
+        records.append(("collective", step.number, clock.us(start), (end - start) // 1000, name))
     return records
 
 
