@@ -81,7 +81,7 @@ def made_diagnosis() -> Diagnosis:
                 "Set persistent_workers=True.",
             ),
         ],
-        cost=ProbeCost(step_us=48.0, step_share=0.00048, worker_share=0.003, evidence_bytes=1_234_567),
+        cost=ProbeCost(step_us=48.0, step_share=0.00048, evidence_bytes=1_234_567),
     )
 
 
@@ -264,7 +264,6 @@ def _maker(worker: int, pid: int, steps: int) -> BatchProducer:
             samples=[16] * len(indices),
             stages=[[(0, 16, 120_000, 118_000), (1, 16, 60_000, 60_000)]] * len(indices),
         ),
-        probe=2_000,
     )
 
 

@@ -178,6 +178,6 @@ def test_equal_notes_of_many_processes_come_once() -> None:
 
 def test_what_was_not_measured_is_a_dash() -> None:
     making = replace(made_diagnosis().batch_production[0], start_up_us=None, first_batch_us=None)
-    cost = replace(made_diagnosis().cost, step_us=None, step_share=None, worker_share=None)
+    cost = replace(made_diagnosis().cost, step_us=None, step_share=None)
     view = view_of(replace(made_diagnosis(), batch_production=[making], cost=cost))
-    assert (view.loaders[0].start_up.count("–"), view.cost.count("–")) == (2, 3)
+    assert (view.loaders[0].start_up.count("–"), view.cost.count("–")) == (2, 2)

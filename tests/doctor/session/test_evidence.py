@@ -15,7 +15,7 @@ from headrace.doctor.probe.training import steps, windows
 from headrace.doctor.session import producers, trainers
 from headrace.doctor.session.evidence import KINDS
 
-COMMON = {"process", "name", "torch", "facts", "end", "loader", "pass", "get", "last", "step", "batch", "probe"}
+COMMON = {"process", "name", "torch", "facts", "end", "loader", "pass", "get", "last", "step", "batch"}
 PAGES = Path(__file__).parents[3] / "scripts" / "doctor_pages.py"
 
 

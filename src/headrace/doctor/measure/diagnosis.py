@@ -153,8 +153,6 @@ class ProbeCost:
     step_us: float | None
     """Time per step in the training thread."""
     step_share: float | None
-    worker_share: float | None
-    """Share of the producers' busy time."""
     evidence_bytes: int
 
 
@@ -182,7 +180,7 @@ class Diagnosis:
     batch_production: list[LoaderProduction] = field(default_factory=list)
     ranks: list[RankView] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    cost: ProbeCost = field(default_factory=lambda: ProbeCost(None, None, None, 0))
+    cost: ProbeCost = field(default_factory=lambda: ProbeCost(None, None, 0))
     data_share: float | None = None
     """Data stall and the training thread's own data work, as a share of each step."""
     ending: list[Statement] = field(default_factory=list)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from math import sqrt
 from statistics import fmean, median, quantiles, stdev
 
-from headrace.doctor.measure.batches import Join, batch_production, busy_us
+from headrace.doctor.measure.batches import Join, batch_production
 from headrace.doctor.measure.diagnosis import LoaderProduction, ProbeCost, StepBudget, TimePart, WaitSplit
 from headrace.doctor.measure.steps import (
     BACKWARD,
@@ -278,12 +278,8 @@ def uses_gpu(session: Session, trainer: Trainer) -> bool:
     return any(facts.get(kind, {}).get("device") is not None for kind in ("facts", "torch"))
 
 
-def cost(session: Session, views: Sequence[TrainerView], join: Join) -> ProbeCost:
-    """Return the cost of the probe.
-
-    Producers with evidence that is cut short have an unknown busy time, and are left out of `worker_share`. The cost of
-    a step is the median, since the first step includes one-time costs.
-    """
+def cost(session: Session, views: Sequence[TrainerView]) -> ProbeCost:
+    """Return the cost of the probe, the median step's, since the first step includes one-time costs."""
     probed = [
         (us, step.duration)
         for view in views
@@ -294,12 +290,9 @@ def cost(session: Session, views: Sequence[TrainerView], join: Join) -> ProbeCos
     if probed:
         step_us = median(us for us, _ in probed)
         share = step_us / fmean(duration for _, duration in probed)
-    told = [maker for maker in session.makers if maker.probe is not None and not join.is_cut(maker)]
-    busy = sum(busy_us(maker) for maker in told)
     return ProbeCost(
         step_us=step_us,
         step_share=share,
-        worker_share=sum(maker.probe or 0 for maker in told) / busy if busy else None,
         evidence_bytes=sum(process.evidence_bytes for process in session.processes),
     )
 

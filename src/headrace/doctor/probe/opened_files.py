@@ -77,7 +77,6 @@ class RemoteReadCounts:
         """Reset in the child of a fork, where a thread that held the lock does not exist."""
         self._lock = threading.Lock()
         self._stores: dict[str, StoreReadCounts] = {}
-        self._spent_ns = 0
 
     def answered(self, place: str, begun_ns: int, size: int, failed: bool = False) -> None:
         """Count a request to `place` sent at `begun_ns`, whose answer of `size` bytes begins now."""
@@ -88,16 +87,10 @@ class RemoteReadCounts:
             store.failed += failed
             store.bytes += size
             store.first_us += max((now - begun_ns) // 1000, 1)
-            self._spent_ns += time.monotonic_ns() - now
 
     def more(self, place: str, size: int) -> None:
         with self._lock:
             self._store(place).bytes += size
-
-    def take_spent_ns(self) -> int:
-        """Return the cost of counting since the last call."""
-        spent, self._spent_ns = self._spent_ns, 0
-        return spent
 
     def record(self, now_us: int, batches: int) -> Record | None:
         """Return the `remote` record since the last one, over `batches` batches; None if there never was a request."""

@@ -138,6 +138,6 @@ def note_texts(session: Session) -> Iterator[tuple[str, str]]:
 def cost_text(cost: ProbeCost) -> str:
     """Return the cost of measuring as text."""
     return (
-        f"measuring cost {duration(cost.step_us)} a step ({percent(cost.step_share)}), "
-        f"{percent(cost.worker_share)} of batch production, and {size(cost.evidence_bytes)} of evidence"
+        f"the loop's hooks cost {duration(cost.step_us)} a step ({percent(cost.step_share)}), and there are "
+        f"{size(cost.evidence_bytes)} of evidence"
     )

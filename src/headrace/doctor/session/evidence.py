@@ -141,7 +141,7 @@ class StepLine(EvidenceLine, tag="step"):
     """Kind, start since the step's start, and duration, in order. Spans never overlap: an inner span cuts the outer
     span in two. Waits for batches are no spans."""
     probe: float | None = None
-    """Cost of the probe in the training thread in tenths of a microsecond, batch production included."""
+    """Cost of the loop's hooks in tenths of a microsecond."""
     cpu: int | None = None
     """CPU time of all threads of the process."""
     delay: int | None = None
@@ -295,13 +295,6 @@ class RemoteLine(EvidenceLine, tag="remote"):
     stores: list[tuple[int, int, int, int, int]]
     """Name of the store, requests, failed ones, bytes, and time until the answers began. At most 16, others together as
     `other stores`."""
-
-
-class ProbeLine(EvidenceLine, tag="probe"):
-    """Cost of the probe in this process so far."""
-
-    time: Time
-    us: int
 
 
 def _kinds(line: type[EvidenceLine]) -> Iterator[type[EvidenceLine]]:

@@ -194,7 +194,6 @@ class ProcessEvidence:
         batches = producers.ProducedBatches.of(records)
         worker = next(iter(self._of(evidence.WorkerLine)), None)
         facts = {} if worker is None else worker.facts
-        costs = self._of(evidence.ProbeLine)
         return producers.BatchProducer(
             self.process.pid,
             self.process.host,
@@ -213,7 +212,6 @@ class ProcessEvidence:
                 for one in self._of(evidence.FirstLine)
             ],
             lines=self._lines(evidence.LinesLine),
-            probe=costs[-1].us if costs else None,
         )
 
     def _lines(self, kind: type[evidence.LoopLine]) -> list[producers.SourceLine]:

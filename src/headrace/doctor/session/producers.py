@@ -106,5 +106,3 @@ class BatchProducer(msgspec.Struct):
     first: list[FirstBatch] = []
     lines: list[SourceLine] = []
     """Stack samples of batch production, heaviest first."""
-    probe: int | None = None
-    """Cost of the probe in the process."""

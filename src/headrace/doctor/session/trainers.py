@@ -79,7 +79,7 @@ class OptimizerSteps(Table):
     spans: list[list[tuple[str, int, int]]] = []
     """Kind, start and duration of each span."""
     probe: list[float | None] = []
-    """Cost of the probe in the training thread in microseconds, batch production included."""
+    """Cost of the loop's hooks in microseconds."""
     device: list[list[tuple[str, float]] | None] = []
     """Marks and their times on the GPU's clock."""
     ready: list[Time | None] = []
