@@ -64,7 +64,7 @@ def test_it_replaces_what_the_view_does() -> None:
     found = helping(session, "image-reader")
     assert re.findall("Pillow|RandomResizedCrop|Normalize", found.title) == ["Pillow", "RandomResizedCrop", "Normalize"]
     assert quantities(found.why)[1] == "100 %"
-    assert quantities(found.why)[-2:] == ["30 %", "100 %"]
+    assert quantities(found.why)[-2:] == ["20 %", "80 %"]
     assert found.confidence == "low"
     assert found.prediction is not None
     assert found.prediction.speedup > 1.2

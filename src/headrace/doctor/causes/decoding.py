@@ -12,8 +12,8 @@ from headrace.doctor.quantities import duration, percent
 from headrace.doctor.session.model import Session
 from headrace.doctor.simulate import scaled, untimed
 
-ASSUMED = (0.3, 1.0)
-"""Share of the present time that the reader takes."""
+ASSUMED = (0.2, 0.8)
+"""Share of the present time that the reader takes: of 24 photographs whole 7 to 62 %, of PNGs up to 63 %."""
 PILLOW, OPENCV = "Pillow", "OpenCV"
 GEOMETRY = {
     "CenterCrop", "HorizontalFlip", "OpenCV cvtColor", "OpenCV flip", "OpenCV resize", "Pillow convert", "Pillow crop",
