@@ -1,4 +1,4 @@
-"""Readings of made machines: counters, rates, and tables of a long run."""
+"""Readings of made machines: counters and rates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import psutil
 import pytest
 
 from headrace.doctor.machine.host import Cores, Pressure, Rates
-from headrace.doctor.machine.sampler import ReadingTable
 from headrace.system import ControlGroups
 
 NAMES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")
@@ -83,14 +82,3 @@ def test_a_counter_that_went_back_has_no_rate() -> None:
     for rates.now_s, value in enumerate([5.0, 8.0, 1.0, None, 3.0, 4.0]):
         found.append(rates.per_second("a", value))
     assert found == [None, 3.0, None, None, None, 1.0]
-
-
-def test_a_long_run_stays_in_bounded_memory() -> None:
-    table = ReadingTable(most_rows=8)
-    second = 0
-    while second < 64:
-        second += table.thinned
-        late: dict[str, float | None] = {"late": 1.0} if second > 32 else {}
-        table.append(second, {"seconds": float(second), **late})
-    assert (table.time, table.thinned) == ([16, 32, 48, 64], 16)
-    assert table.columns == {"seconds": [16.0, 32.0, 48.0, 64.0], "late": [None, None, 1.0, 1.0]}

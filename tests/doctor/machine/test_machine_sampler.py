@@ -133,7 +133,7 @@ def test_a_part_that_fails_is_named_and_the_others_go_on(monkeypatch: pytest.Mon
     def fails() -> None:
         raise ValueError("a kernel of tomorrow")
 
-    monkeypatch.setattr(psutil, "swap_memory", fails)
+    monkeypatch.setattr(psutil, "virtual_memory", fails)
     with sampling(os.getpid()) as sampler:
         assert eventually(lambda: has_rows(sampler, 2))
         machine = sampler.stop()

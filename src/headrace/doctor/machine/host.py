@@ -108,18 +108,13 @@ SHM = "/dev/shm"
 class MachineMemory:
     name = "memory"
 
-    def __init__(self, cgroups: ControlGroups, rates: Rates) -> None:
+    def __init__(self, cgroups: ControlGroups) -> None:
         self._cgroups = cgroups
-        self._rates = rates
         self._kills = self._count_kills()
 
     def read(self) -> Readings:
-        swap = psutil.swap_memory()
         return {
             "memory_available_bytes": psutil.virtual_memory().available,
-            "swap_used_bytes": swap.used,
-            "swap_in_bytes_per_s": self._rates.per_second("in", swap.sin),
-            "swap_out_bytes_per_s": self._rates.per_second("out", swap.sout),
             "shm_used_bytes": _shm("used"),
         }
 
@@ -156,7 +151,7 @@ class Pressure:
 
     def read(self) -> Readings:
         row: Readings = {}
-        for what in ("cpu", "io", "memory"):
+        for what in ("cpu", "io"):
             text = self._cgroups.pressure(what) or read_text(f"/proc/pressure/{what}")
             some = re.search(r"^some .*\btotal=(\d{1,20})$", text or "", re.M)  # microseconds
             rate = self._rates.per_second(f"pressure {what}", None if some is None else int(some[1]))

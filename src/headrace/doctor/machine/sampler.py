@@ -16,34 +16,9 @@ from headrace.doctor.session.model import Machine
 from headrace.system import ControlGroups, read_text
 
 MOST_ROWS = 3600
+"""Maximum number of readings: an hour, since a run that is only observed is measured at its start."""
 _Part = TypeVar("_Part", bound=MachinePart)
 _Result = TypeVar("_Result")
-
-
-class ReadingTable:
-    """Readings of a run of any length, in bounded memory.
-
-    When the table is full, every second row is dropped; the caller then reads half as often.
-    """
-
-    def __init__(self, most_rows: int = MOST_ROWS) -> None:
-        self.time: list[int] = []
-        self.columns: dict[str, list[float | None]] = {}
-        self.thinned = 1
-        """Readings per remaining row."""
-        self._most_rows = most_rows
-
-    def append(self, time_us: int, row: Readings) -> None:
-        """Add a row. A late column is None in earlier rows."""
-        for name in row:
-            self.columns.setdefault(name, [None] * len(self.time))
-        self.time.append(time_us)
-        for name, values in self.columns.items():
-            values.append(row.get(name))
-        if len(self.time) >= self._most_rows:
-            self.thinned *= 2
-            self.time = self.time[1::2]
-            self.columns = {name: values[1::2] for name, values in self.columns.items()}
 
 
 INTERVAL_S = 1.0
@@ -58,14 +33,15 @@ class MachineSampler:
     """
 
     def __init__(self, clock: SessionClock, root_pid: int, *, interval_s: float = INTERVAL_S) -> None:
-        """`interval_s` is the time between two readings; it grows in a run of more than an hour."""
+        """`interval_s` is the time between two readings."""
         self._clock = clock
         self._root = root_pid
         self._interval_s = interval_s
         self._parts: list[MachinePart] = []
         self._processes: Processes | None = None
         self._off: dict[str, str] = {}
-        self._table = ReadingTable()
+        self._time: list[int] = []
+        self._columns: dict[str, list[float | None]] = {}
         self._rates = Rates()
         self._last: Machine | None = None
         self._lock = threading.Lock()
@@ -106,7 +82,7 @@ class MachineSampler:
         rates.now_s = self._now_s()
         self._processes = self._add(Processes.name, lambda: Processes(pid, rates))
         self._add(Cores.name, lambda: Cores(pid, cgroups, rates))
-        self._add(MachineMemory.name, lambda: MachineMemory(cgroups, rates))
+        self._add(MachineMemory.name, lambda: MachineMemory(cgroups))
         self._add(Pressure.name, lambda: Pressure(cgroups, rates))
 
     def _add(self, name: str, make: Callable[[], _Part]) -> _Part | None:
@@ -139,11 +115,20 @@ class MachineSampler:
             doctor = self._rates.per_second("doctor", time.process_time())
             others = None if busy is None or command is None else max(busy - command - (doctor or 0.0), 0.0)
             row["cpu_cores_other"] = others
-            self._table.append(now_us, row)
+            self._append(now_us, row)
         return time.thread_time() - began
 
+    def _append(self, time_us: int, row: Readings) -> None:
+        """Add a row. A late column is None in earlier rows."""
+        if len(self._time) < MOST_ROWS:
+            for name in row:
+                self._columns.setdefault(name, [None] * len(self._time))
+            self._time.append(time_us)
+            for name, values in self._columns.items():
+                values.append(row.get(name))
+
     def _pause_s(self, cost_s: float) -> float:
-        return max(self._interval_s * self._table.thinned, cost_s / MOST_SHARE)
+        return max(self._interval_s, cost_s / MOST_SHARE)
 
     def _measured(self) -> Machine:
         facts: dict[str, Any] = {}
@@ -153,8 +138,8 @@ class MachineSampler:
         return Machine(
             host=socket.gethostname(),
             facts=facts,
-            time=list(self._table.time),
-            columns={name: list(values) for name, values in self._table.columns.items()},
+            time=list(self._time),
+            columns={name: list(values) for name, values in self._columns.items()},
             processes=self._processes.figures() if self._processes is not None else {},
         )
 
