@@ -34,8 +34,6 @@ class StepBudget:
     parts: list[TimePart]
     device: list[TimePart] | None
     """The same on the GPU, with `data wait` as the time that it idled for want of a batch."""
-    mean_half_us: float | None = None
-    """Half-width of the mean's 95 % confidence interval, for 2 to 19 steps."""
 
     def share(self, name: str) -> float:
         return next((part.share for part in self.parts if part.name == name), 0.0)

@@ -206,9 +206,8 @@ def _steps(diagnosis: Diagnosis) -> Iterator[StepSection]:
     causes = {one.pid: one.parts for one in diagnosis.causes}
     for budget in diagnosis.budgets_by_wait:
         name = _budget_name(budget, diagnosis)
-        half = "" if budget.mean_half_us is None else f" ± {duration(budget.mean_half_us)}"
         summary = [
-            f"{duration(budget.mean_us)}{half} on average",
+            f"{duration(budget.mean_us)} on average",
             f"median {duration(budget.median_us)}",
             f"95 % below {duration(budget.p95_us)}",
             counted(budget.steps, budget.unit),
