@@ -251,7 +251,6 @@ def _maker(worker: int, pid: int, steps: int) -> BatchProducer:
         host="box",
         trainer=TRAINER,
         worker=worker,
-        started=200_000,
         begun=700_000,
         stages=["lookup:tarfile.getmember", "decode:PIL.Image.load"],
         batches=ProducedBatches(

@@ -238,7 +238,7 @@ class WorkerLine(EvidenceLine, tag="worker"):
 
     time: Time
     facts: Facts
-    """id, parent, num_workers, dataset, start_method, started_us."""
+    """id, parent, num_workers, dataset, start_method."""
 
 
 class BatchLine(EvidenceLine, tag="batch"):

@@ -199,8 +199,6 @@ class ProcessEvidence:
             self.process.host,
             trainer=self.process.pid if worker is None else facts.get("parent"),
             worker=facts.get("id"),
-            facts=facts,
-            started=facts.get("started_us"),
             begun=None if worker is None else worker.time,
             stages=list(stages),
             batches=batches,

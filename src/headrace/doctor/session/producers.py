@@ -94,10 +94,6 @@ class BatchProducer(msgspec.Struct):
     """Pid of the process that it works for; its own if a trainer produces its batches itself."""
     worker: int | None
     """Worker id; None for a trainer."""
-    facts: Facts = {}
-    """Facts of its `worker` record."""
-    started: Time | None = None
-    """Start of the process."""
     begun: Time | None = None
     """Start of its worker loop."""
     stages: list[str] = []

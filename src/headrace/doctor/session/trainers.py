@@ -129,7 +129,7 @@ class LoaderFacts(msgspec.Struct):
 
     number: int
     facts: Facts
-    """Arguments of a DataLoader, start_method, dataset (module.Class), length in batches, samples, file and line of the
+    """Arguments of a DataLoader, start_method, dataset (module.Class), length in batches, file and line of the
     iteration, `file:line` of the construction as `made`, and its objects as `described`. Headrace's loaders have
     num_workers 0, threads, batch_size, dataset, length, file, line."""
     time: Time | None = None

@@ -298,7 +298,7 @@ def install_workers(
         if len(queues) < 2:
             patches.unknown(f"{original.__module__}._worker_loop", UNSEEN_WORKERS)
             return
-        _IndexQueue(batches, queues[0], lambda: evidence.write(("worker", begun, worker_facts(clock))))
+        _IndexQueue(batches, queues[0], lambda: evidence.write(("worker", begun, worker_facts())))
         _DataQueue(patches, batches, queues[1])
 
     def loop(original: Function, *args: Any, **kwargs: Any) -> None:

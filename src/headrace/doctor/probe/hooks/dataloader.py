@@ -286,12 +286,10 @@ def _dataloader_facts(loader: Any) -> dict[str, Any]:
         "persistent_workers": loader.persistent_workers,
         "pin_memory": bool(loader.pin_memory),
         "in_order": getattr(loader, "in_order", True),
-        "timeout": loader.timeout,
         "iterable": is_iterable,
         "start_method": str(context.get_start_method()) if loader.num_workers else None,
         "dataset": class_name(type(loader.dataset)),
         "length": None if is_iterable else _length(loader),
-        "samples": None if is_iterable else _count(lambda: loader.dataset),
     }
 
 

@@ -11,7 +11,6 @@ import multiprocessing.process
 import os
 import re
 import sys
-import time
 import traceback
 from types import ModuleType
 from typing import Any, Callable
@@ -122,7 +121,7 @@ def write_facts(evidence: EvidenceFile, clock: SessionClock, used: set[str]) -> 
         evidence.write_last(("facts", clock.now_us(), {**_threads(used, torch), "device": _device(torch)}))
 
 
-def worker_facts(clock: SessionClock) -> dict[str, Any]:
+def worker_facts() -> dict[str, Any]:
     """Return the facts of a worker whose loop has begun, and told torch's public `get_worker_info()` what it is."""
     info: Any = sys.modules["torch.utils.data"].get_worker_info()
     process = multiprocessing.process.current_process()
@@ -133,19 +132,7 @@ def worker_facts(clock: SessionClock) -> dict[str, Any]:
         "dataset": class_name(type(info.dataset)),
         # Start method of this process, or the default if its loader had no context of its own.
         "start_method": getattr(process, "_start_method", None) or multiprocessing.get_start_method(allow_none=True),
-        "started_us": _started_us(clock),
     }
-
-
-def _started_us(clock: SessionClock) -> int | None:
-    """Return the time at which the kernel started this process, accurate to its clock tick (10 ms)."""
-    try:
-        with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
-            ticks = int(file.read().rpartition(")")[2].split()[19])
-        age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    except (OSError, AttributeError, ValueError, IndexError):
-        return None
-    return clock.now_us() - round(age_s * 1e6)
 
 
 _OMP_THREADS = re.compile(r"^\s*omp_get_max_threads\(\)\s*:\s*(\d+)", re.MULTILINE)
