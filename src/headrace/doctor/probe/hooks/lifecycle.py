@@ -15,7 +15,7 @@ import traceback
 from types import ModuleType
 from typing import Any, Callable
 
-from ..evidence_file import EvidenceFile, LastRecords, traceback_text
+from ..evidence_file import EvidenceFile, LastRecords
 from ..look.objects import class_name
 from ..patches import Fault, Function, Patches
 from ..settings import SessionClock
@@ -48,7 +48,6 @@ def install_torch(
     evidence: EvidenceFile,
     last: LastRecords,
     clock: SessionClock,
-    note: Callable[[str, str], None],
     write_facts: Callable[[], None],
     torch: Any,
 ) -> None:
@@ -63,15 +62,7 @@ def install_torch(
         last.failed(error)
         return original(kind, error, trace)
 
-    def end_thread(original: Function, args: Any) -> Any:
-        if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
-            note("thread-died", traceback_text(args.exc_value))
-        return original(args)
-
     patches.around(sys, "excepthook", end_process)
-    threading = sys.modules.get("threading")
-    if threading is not None:
-        patches.around(threading, "excepthook", end_thread)
     atexit.register(_at_exit, last)  # again: it then runs before earlier functions, which may hang
 
 

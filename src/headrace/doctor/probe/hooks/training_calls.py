@@ -209,23 +209,14 @@ def install_data_parallel(patches: Patches, training: TrainingObserver, module: 
     patches.hook_around(module, "DataParallel.__init__", new, "how many devices share a batch was")
 
 
-def install_end(training: TrainingObserver, torch: ModuleType) -> None:
-    """Report at the end why no steps were seen, and that functions were compiled."""
-
-    def compiled_graphs() -> int:
-        utils = sys.modules.get("torch._dynamo.utils")
-        return 0 if utils is None else int(utils.counters["stats"]["unique_graphs"])
-
-    before = compiled_graphs()
+def install_end(training: TrainingObserver, _: ModuleType) -> None:
+    """Report at the end why no steps were seen."""
 
     def say() -> None:
         if training.counter.passes and not training.state.steps_seen and training.backwards_seen:
             training.say("engine", _UNSEEN_STEPS)
         elif training.counter.passes and not training.state.steps_seen:
             training.say("no-optimizer", "No optimizer took a step: each batch counts as a step.")
-        graphs = compiled_graphs() - before
-        if graphs:
-            training.say("compile", f"torch.compile made {graphs} graphs while the run was observed.")
 
     training.at_finish.append(say)
 
