@@ -15,7 +15,6 @@ from headrace.doctor.report.remedy_text import proved
 from headrace.doctor.report.run_text import ending
 from headrace.doctor.report.view import ReportView, report_view
 from headrace.doctor.session.model import CommandOutcome, SessionNote
-from headrace.doctor.session.trainers import MeasuredWindow
 
 PROVED = made_prescription().outcomes[0]
 
@@ -82,7 +81,6 @@ def test_ranks_come_late_ones_first_with_what_makes_them_late() -> None:
     late, other = view.ranks
     assert late.cells == ("100 ms", "98 %", "19.8 ms", "20.5 ms", "–", "2.1 ms", "decode PIL.Image.load")
     assert sum(one.value for one in other.bar) == pytest.approx(100_000)
-    assert quantities(view.late) == ["1", "98 %"]
     assert view_of().ranks == []
 
 
@@ -142,17 +140,6 @@ def test_the_colour_agrees_with_the_verdict(
     share: float | None, prescription: Prescription | None, waits: float | None
 ) -> None:
     assert view_of(replace(made_diagnosis(), wait_share=share), prescription).waits == waits
-
-
-def test_each_window_has_its_steps_and_its_time() -> None:
-    session = made_session()
-    (trainer,) = session.trainers
-    trainer.windows = [
-        MeasuredWindow("observe", 7, 80, 0, 0, 2_000_000),
-        MeasuredWindow("replay", 87, 43, 3, 2_000_000, 2_490_000),
-    ]
-    figures = ["80", "2.0 s", "40", "490 ms"]
-    assert quantities(view_of(trainers=[trainer]).windows) == figures
 
 
 @pytest.mark.parametrize(

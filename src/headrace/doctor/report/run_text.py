@@ -10,19 +10,13 @@ from headrace.doctor.causes import LAUNCHERS, failed_process
 from headrace.doctor.measure import Host, ProbeCost
 from headrace.doctor.quantities import counted, duration, number, percent, size, sizes
 from headrace.doctor.session.model import CommandOutcome, Machine, Session
-from headrace.doctor.session.trainers import OBSERVE, REPLAY, Trainer
+from headrace.doctor.session.trainers import Trainer
 
-LEAST_CORES = 0.05
-"""Minimum cores lost to a quota or a hypervisor to report."""
 _ENDINGS = {
     "finished": "ran to its end in {}",
     "steps": "ended by the doctor after the steps that it measured, in {}",
     "not found": "could not be started",
     "interrupted": "interrupted after {}",
-}
-_WINDOWS = {
-    OBSERVE: "observed",
-    REPLAY: "replayed",
 }
 
 
@@ -60,18 +54,6 @@ def last_words(session: Session) -> list[str]:
     return [line for line in said if line.strip()]
 
 
-def windows_text(session: Session) -> str:
-    """Return text on each window's steps and duration on the first rank with windows; all ranks share them."""
-    trainer = next((one for one in session.trainers if one.windows), None)
-    if trainer is None:
-        return ""
-    said = []
-    for window in trainer.windows:
-        steps = counted(window.steps - window.settling, "step")
-        said.append(f"{steps} {_WINDOWS.get(window.name, window.name)} in {duration(window.end - window.start)}")
-    return " · ".join(said)
-
-
 def name_text(name: str) -> str:
     """Return the name of a stage (`category:label`) or part as text."""
     return name.replace(":", " ", 1)
@@ -93,13 +75,6 @@ def machine_line(host: Host) -> str:
 def _cpu(host: Host) -> Iterator[str]:
     busy, own = host.mean("cpu_cores_busy"), host.mean("cpu_cores_command")
     yield f"{number(busy)} of {number(host.cores)} cores busy, {number(own)} with this command"
-    for column, what in (
-        ("cpu_throttled_cores", "throttled by the cgroup's quota"),
-        ("cpu_cores_stolen", "taken by the hypervisor"),
-    ):
-        cores = host.mean(column)
-        if cores is not None and cores >= LEAST_CORES:
-            yield f"{number(cores)} {what}"
 
 
 def _memory(host: Host) -> Iterator[str]:

@@ -51,8 +51,6 @@ def _put_screen(page: TerminalPage, view: ReportView) -> None:
 
 
 def _put_all(page: TerminalPage, view: ReportView) -> None:
-    if view.windows:
-        page.sentence(view.windows, lead="windows: ", style="dim")
     _put_quoted(page, "Last lines of the command", view.last_words)
     for title, stack in view.hanging:
         _put_quoted(page, title, stack)

@@ -19,7 +19,6 @@ from headrace.doctor.measure import (
     StepBudget,
     TimePart,
     hosts,
-    is_late,
 )
 from headrace.doctor.quantities import ABSENT, counted, duration, number, percent
 from headrace.doctor.report.first_screen import FirstScreen, first_screen
@@ -34,7 +33,6 @@ from headrace.doctor.report.run_text import (
     name_text,
     note_texts,
     versions,
-    windows_text,
 )
 from headrace.doctor.session.after_run import DataFault
 from headrace.doctor.session.model import Session
@@ -122,7 +120,6 @@ class ReportView:
     """Share of a step that waits for data, for the verdict's colour; 0 if data is not worth a change."""
     command: str
     ended: str
-    windows: str
     last_words: Sequence[str]
     hanging: Sequence[tuple[str, Sequence[str]]]
     """Title and stack of each process that hangs."""
@@ -135,8 +132,6 @@ class ReportView:
 
     Most often late first; empty for a single rank.
     """
-    late: str
-    """Sentence on the rank that is late."""
     machines: Sequence[MachineView]
     faults: Sequence[DataFault]
     findings: Sequence[FindingRow]
@@ -178,13 +173,11 @@ def report_view(
         waits=0.0 if is_stopped and waits is not None else waits,
         command=command_line(session),
         ended=ending(session.outcome),
-        windows=windows_text(session),
         last_words=last_words(session),
         hanging=[(f"Process {one.pid} hangs here", stack.rstrip().splitlines()) for one, stack in hanging(session)],
         steps=list(_steps(diagnosis)),
         loaders=list(_loaders(diagnosis)),
         ranks=[_rank(one) for one in ranks],
-        late=_late(ranks),
         machines=[_machine(session, one) for one in hosts(session)],
         faults=session.faults,
         findings=list(_findings(diagnosis, screen)),
@@ -315,12 +308,6 @@ def _rank(one: RankView) -> Row:
     )
     figures = (duration(one.step_us), percent(one.late), lateness, data_wait, peer_wait, collective)
     return Row(f"rank {one.rank}", (*figures, name_text(one.cause or "")), bar)
-
-
-def _late(ranks: Sequence[RankView]) -> str:
-    if not ranks or not is_late(ranks[0], len(ranks)):
-        return "No rank is late often and by much."
-    return f"Rank {ranks[0].rank} is the last in {percent(ranks[0].late)} of the steps."
 
 
 def _machine(session: Session, host: Host) -> MachineView:
