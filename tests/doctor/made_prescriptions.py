@@ -97,7 +97,7 @@ def respawned(run: MadeRun, *, passes: int = 3, start_us: int = 30_000) -> Sessi
         for maker in session.makers:
             maker.pid += 10 * number
             _shift(maker.batches, ("start", "fetched", "sent"), end)
-            maker.begun, maker.started = (maker.begun or 0) + end, (maker.started or 0) + end
+            maker.begun = (maker.begun or 0) + end
         other.steps.spans = [[(kind, at + end, us) for kind, at, us in spans] for spans in other.steps.spans]
         other.steps.number = [row + len(trainer.steps.number) for row in other.steps.number]
         _shift(other.steps, ("start", "end"), end)
