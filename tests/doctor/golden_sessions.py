@@ -43,7 +43,7 @@ from headrace.doctor.session.storage import decode_session, encode_session
 FOLDER = Path(__file__).parent / "golden" / "sessions"
 KEPT, PROJECT, DATA = "/golden/session", "/golden/project", "/golden/data"
 """What stands for the folders of the recording machine."""
-FROM_EVIDENCE = ("processes", "trainers", "makers", "opened", "remote")
+FROM_EVIDENCE = ("processes", "trainers", "makers", "remote")
 """What a session holds that is read from its evidence again."""
 TEXTS = (
     *("ending", "verdict", "statements"),
@@ -171,11 +171,10 @@ def _session(recording: dict[str, Any], folder: Path) -> Session:
         outcome=beside.outcome,
         mode=beside.mode,
         machines=beside.machines,
-        unreached=beside.unreached,
         notes=beside.notes,
     )
     session.created, session.headrace = beside.created, beside.headrace
-    session.survey, session.proofs, session.controls = beside.survey, beside.proofs, beside.controls
+    session.proofs, session.controls = beside.proofs, beside.controls
     return session
 
 

@@ -12,7 +12,6 @@ from replacing import field_names, replace
 
 from headrace.doctor.causes import Prescription, Remedy, diagnose, prescribe
 from headrace.doctor.edits.script_source import ScriptSources
-from headrace.doctor.session.after_run import MachineSurvey
 from headrace.doctor.session.model import Machine, Session
 from headrace.doctor.session.trainers import TrainerPass
 
@@ -38,11 +37,6 @@ def with_batches(session: Session, shape: str, size: int) -> Session:
     for trainer in session.trainers:
         trainer.shapes = [shape]
         trainer.gets.bytes = [size] * len(trainer.gets.bytes)
-    return session
-
-
-def with_survey(session: Session, survey: MachineSurvey) -> Session:
-    session.survey = survey
     return session
 
 
@@ -103,7 +97,7 @@ def respawned(run: MadeRun, *, passes: int = 3, start_us: int = 30_000) -> Sessi
         for maker in session.makers:
             maker.pid += 10 * number
             _shift(maker.batches, ("start", "fetched", "sent"), end)
-            maker.begun, maker.started = (maker.begun or 0) + end, (maker.started or 0) + end
+            maker.begun = (maker.begun or 0) + end
         other.steps.spans = [[(kind, at + end, us) for kind, at, us in spans] for spans in other.steps.spans]
         other.steps.number = [row + len(trainer.steps.number) for row in other.steps.number]
         _shift(other.steps, ("start", "end"), end)

@@ -20,7 +20,7 @@ from headrace.doctor.measure.diagnosis import (
     TimePart,
     WaitSplit,
 )
-from headrace.doctor.session.model import CommandOutcome, Machine, ProbedProcess, Session, SessionNote, UnreachedProcess
+from headrace.doctor.session.model import CommandOutcome, Machine, ProbedProcess, Session, SessionNote
 from headrace.doctor.session.producers import BatchProducer, ProducedBatches
 from headrace.doctor.session.trainers import LoaderFacts, OptimizerSteps, ReceivedBatches, Trainer, TrainerPass
 from headrace.doctor.simulate import Prediction
@@ -43,7 +43,6 @@ def made_session(steps: int = 4) -> Session:
         trainers=[_trainer(steps)],
         makers=[_maker(worker, pid, steps) for worker, pid in enumerate(WORKERS)],
         machines=[_machine(steps)],
-        unreached=[UnreachedProcess(300, "python -I tool.py", "it was started with -I")],
         notes=[SessionNote("scaler", "3 steps were skipped by GradScaler", TRAINER, 5)],
     )
 
@@ -82,7 +81,7 @@ def made_diagnosis() -> Diagnosis:
                 "Set persistent_workers=True.",
             ),
         ],
-        cost=ProbeCost(step_us=48.0, step_share=0.00048, worker_share=0.003, evidence_bytes=1_234_567),
+        cost=ProbeCost(step_us=48.0, step_share=0.00048, evidence_bytes=1_234_567),
     )
 
 
@@ -100,7 +99,7 @@ def made_prescription() -> Prescription:
     would not."""
     both = Prediction(33_400, 31_000, 39_800, 2.99)
     return Prescription(
-        lower_bounds=LowerBounds(observed_us=STEP_US, replay_us=31_000, load_us=33_200, drain_us=92_000),
+        lower_bounds=LowerBounds(observed_us=STEP_US, replay_us=31_000),
         why_no_windows="",
         stop="",
         remedies=[_indexed(), _workers(), *_idle()],
@@ -252,7 +251,6 @@ def _maker(worker: int, pid: int, steps: int) -> BatchProducer:
         host="box",
         trainer=TRAINER,
         worker=worker,
-        started=200_000,
         begun=700_000,
         stages=["lookup:tarfile.getmember", "decode:PIL.Image.load"],
         batches=ProducedBatches(
@@ -265,12 +263,11 @@ def _maker(worker: int, pid: int, steps: int) -> BatchProducer:
             samples=[16] * len(indices),
             stages=[[(0, 16, 120_000, 118_000), (1, 16, 60_000, 60_000)]] * len(indices),
         ),
-        probe=2_000,
     )
 
 
 def _machine(steps: int) -> Machine:
-    """Eight cores of which two are busy, and a GPU whose SMs are mostly not; one column measured nothing."""
+    """Eight cores of which two are busy; one column measured nothing."""
     readings = range(0, 1_000_000 + steps * STEP_US, 250_000)
     columns: dict[str, float | None] = {
         "cpu_cores_busy": 2.4,
@@ -278,12 +275,6 @@ def _machine(steps: int) -> Machine:
         "cpu_throttled_cores": None,
         "command_pss_bytes": 4.1e9,
         "shm_used_bytes": 1.2e9,
-        "gpu0_sm_percent": 22.0,
-        "gpu0_utilisation_percent": 64.0,
-        "gpu0_memory_used_bytes": 12e9,
-        "disk_nvme0n1_read_bytes_per_s": 210e6,
-        "disk_nvme0n1_read_latency_us": 180.0,
-        "disk_sda_read_bytes_per_s": 400.0,
     }
     facts = {
         "cores": 8,
@@ -291,7 +282,6 @@ def _machine(steps: int) -> Machine:
         "memory_bytes": 64_000_000_000,
         "memory_limit_bytes": None,
         "shm_bytes": 8_000_000_000,
-        "gpus": {"gpu0": {"name": "NVIDIA H100", "memory_bytes": 80_000_000_000}},
     }
     return Machine(
         host="box",

@@ -160,7 +160,7 @@ class _Simulation:
 
     def _worker_file(self, pid: int, worker: int) -> Records:
         first = process(pid, parent=self.run.pid, host=self.run.host)
-        begun = ["worker", self.run.begun, {"id": worker, "parent": self.run.pid, "started_us": 0}]
+        begun = ["worker", self.run.begun, {"id": worker, "parent": self.run.pid}]
         return [first, *self._stage_names(), begun, *self.makers[worker], ["end", self.now, "exit"]]
 
     def _own_batches(self) -> Records:

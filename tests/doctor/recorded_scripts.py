@@ -24,7 +24,7 @@ DATA, SCRIPTS = "/data", "/project"
 """What stands for the folders of data and scripts in recorded sessions."""
 SAMPLES = {"depth_archive": 64, "shards": 256}
 """Made, of other data 160."""
-_LEFT_OUT = ("diagnosis", "prescription", "machines", "survey", "outcome", "processes", "unreached")
+_LEFT_OUT = ("diagnosis", "prescription", "machines", "outcome", "processes")
 
 
 def recorded(name: str) -> Session:

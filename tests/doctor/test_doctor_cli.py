@@ -218,7 +218,8 @@ def test_json_on_standard_output_is_utf_8_whatever_the_locale(saved: Path) -> No
 
 def test_show_of_facts_that_are_none_says_so(saved: Path) -> None:
     changed = json.loads(saved.read_text(encoding="utf-8"))
-    changed["machines"][0]["facts"]["gpus"] = "two"
+    for process in changed["processes"]:
+        process["facts"]["facts"] = "two"
     saved.write_text(json.dumps(changed))
     result = invoke("show", str(saved))
     assert result.exit_code == DOCTOR_FAILED

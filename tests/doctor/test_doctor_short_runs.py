@@ -46,7 +46,7 @@ def test_where_the_script_counts_the_options_that_it_names_give_what_was_missing
     options = options_for(40).split()
     found, prescription = run(tmp_path / "again", *counting, options=tuple(options))
     holds(found, prescription, int(options[-1]))
-    assert [one.name for one in found.session.trainers[0].windows][:3] == ["observe", "replay", "load"]
+    assert [one.name for one in found.session.trainers[0].windows] == ["observe", "replay"]
 
 
 @pytest.mark.long
@@ -55,7 +55,7 @@ def test_few_steps_are_replayed_as_few_times(steps: int, tmp_path: Path) -> None
     found, prescription = run(tmp_path, 1000, 1, 1, options=("--steps", str(steps)))
     holds(found, prescription, steps)
     windows = {one.name: one.steps - one.settling for one in found.session.trainers[0].windows}
-    assert windows == {"observe": steps, "replay": steps, "load": steps, "drain": 0}
+    assert windows == {"observe": steps, "replay": steps}
 
 
 @pytest.mark.long

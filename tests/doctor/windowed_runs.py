@@ -13,7 +13,7 @@ from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.training.step_limit import StepsMeasured
 
 STEPS, REPLAY = 6, 4
-MEASURED: dict[str, Any] = {"observe": False, "steps": STEPS, "replay": REPLAY, "drain_s": 5.0}
+MEASURED: dict[str, Any] = {"observe": False, "steps": STEPS, "replay": REPLAY}
 Train = Callable[[Probe], None]
 
 

@@ -152,8 +152,8 @@ def coverage_elsewhere(found: Sequence[Pair], share: float) -> float:
 
 def slim(session: Session) -> Session:
     """Leave out what no prediction reads."""
-    session.survey, session.controls = None, []
-    session.notes, session.proofs, session.opened = [], [], type(session.opened)()
+    session.controls = []
+    session.notes, session.proofs = [], []
     for machine in session.machines:
         machine.columns = {name: machine.columns[name] for name in COLUMNS}
     for maker in session.makers:

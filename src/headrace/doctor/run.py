@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from headrace.doctor.adopting import LOOK_S, LoaderAdoption
-from headrace.doctor.adoption import survey_of
 from headrace.doctor.attach import (
     DOCTOR_FAILED,
     FAULTY_DATA,
@@ -42,8 +41,7 @@ Result = TypeVar("Result")
 PROVE_S = 120.0
 """Time limit of all proofs. A script with steps of 100 ms is measured in about a minute, and proved in two."""
 REPLAY_STEPS = 40
-"""Steps of the replay window, and of the loaded replay window."""
-DRAIN_S = 10.0
+"""Steps of the replay window."""
 CHECK_STEPS = 5
 """Measured steps of a run that is only checked for faults of its data."""
 STANDSTILL_S = 30.0
@@ -82,7 +80,6 @@ def examine(asked: Examination, outputs: Outputs) -> int:
         steps=CHECK_STEPS if asked.checks_data and asked.steps is None else asked.steps,
         enough=ENOUGH_STEPS if asked.steps is None and asked.fail_above is None else 0,
         replay=0 if asked.observe or asked.checks_data else REPLAY_STEPS,
-        drain_s=0.0 if asked.checks_data else DRAIN_S,
         look_s=0.0 if asked.observe or not asked.tries_loader else LOOK_S,
         orders=asked.earlier is not None,
         digests=DIGESTS if asked.proves else 0,
@@ -92,7 +89,7 @@ def examine(asked: Examination, outputs: Outputs) -> int:
         failed = _failed_in_replay(folder, ended)
         if failed is not None:
             say(f"{failed.text} It runs again without them.")
-            folder.begin_again(replay=0, drain_s=0.0)
+            folder.begin_again(replay=0)
             ended, machines = _announced_run(asked, folder, outputs)
         wait_share, status = None, ended.status
         try:  # after the command has ended, no error may lose its exit status or its evidence
@@ -193,8 +190,6 @@ def _reported(
         compared = resumption(asked.earlier, session)
         session.faults += [] if compared.fault is None else [compared.fault]
         session.notes += [SessionNote("resume", compared.text)] if compared.text else []
-    if session.machines:  # sampled, and so this machine
-        session.survey = _or_none(lambda: survey_of(session), "files were not inspected: that failed")
     try:
         diagnosis = diagnose(session)
     except Exception:
@@ -242,7 +237,6 @@ def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, 
         outcome=ended,
         mode="observe" if asked.observe else "measure",
         machines=machines,
-        unreached=ended.missed,
         notes=notes,
     )
 

@@ -15,10 +15,6 @@ UNLIMITED_BYTES = 1 << 60
 
 MOST_DIGITS = 20
 _KIB = 1024
-NETWORK = frozenset(
-    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "virtiofs")
-)
-"""Kinds of file systems that read bytes from another machine, or from the host of this one."""
 
 
 def read_text(path: str) -> str | None:
@@ -67,11 +63,6 @@ class Mount:
     number: str
     """Device number as `major:minor`; `0:…` if the file system has no device."""
     options: tuple[str, ...]
-
-    @property
-    def is_network(self) -> bool:
-        """True if the bytes come from elsewhere. FUSE counts: its server is mostly an object store."""
-        return self.kind in NETWORK or self.kind.startswith("fuse")
 
 
 def mounts(text: Text, pid: int | str) -> list[Mount]:

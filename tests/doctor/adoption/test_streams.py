@@ -154,35 +154,13 @@ class Listed(IterableDataset[Any]):
             yield {"image": self.make(Image.open(self.root / name)), "label": label}
 
 
-@pytest.mark.parametrize(("make", "verdict"), [(cropped, "drawn"), (resized, "same")])
 @pytest.mark.long
-def test_a_sequence_names_the_files_of_a_stream(
-    make: Callable[[Image.Image], torch.Tensor], verdict: str, tmp_path: Path
-) -> None:
+def test_a_stream_of_the_scripts_own_stays_as_it_is(tmp_path: Path) -> None:
     for number in range(COUNT):
         (tmp_path / f"{number}.png").write_bytes(png(number))
-    look, found = adopted(DataLoader(Listed(tmp_path, make), batch_size=4), tmp_path)
-    assert look.length == COUNT
-    assert (found.recipe.degree, found.recipe.shuffle) == ("part", True)
-    assert "24 samples" in found.recipe.reason
-    assert len(found.recipe.columns["image__path"]) == COUNT
-    assert compared(look, found) == {"image": verdict, "label": "same"}
-
-
-class Unnamed(Listed):
-    """The same, of a folder that is listed anew."""
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        yield from ({"image": self.make(Image.open(one))} for one in sorted(self.root.glob("*.png")))
-
-
-@pytest.mark.long
-def test_a_stream_without_a_sequence_stays_as_it_is(tmp_path: Path) -> None:
-    for number in range(12):
-        (tmp_path / f"{chr(97 + number)}.png").write_bytes(png(number))
-    _, found = adopted(DataLoader(Unnamed(tmp_path, resized), batch_size=4), tmp_path)
+    _, found = adopted(DataLoader(Listed(tmp_path, resized), batch_size=4), tmp_path)
     assert (found.recipe.degree, found.module_text) == ("no", None)
-    assert "no sequence names" in found.recipe.reason
+    assert "is a stream" in found.recipe.reason
 
 
 @pytest.mark.long

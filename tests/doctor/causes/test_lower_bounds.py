@@ -64,13 +64,10 @@ def _view(session: Session) -> TrainerView:
     return TrainerView.of(session, session.trainers[0], Join(session))
 
 
-def test_replay_and_load_are_mean_steps_without_settling_and_copying(tmp_path: Path) -> None:
+def test_replayed_steps_count_without_settling_and_copying(tmp_path: Path) -> None:
     session = _session(tmp_path)
     _add_window(session, "replay", COMPUTE_US)
-    _add_window(session, "load", COMPUTE_US + 200)
-    assert _lower_bounds(session) == LowerBounds(
-        observed_us=5_000, replay_us=COMPUTE_US, load_us=COMPUTE_US + 200, drain_us=None
-    )
+    assert _lower_bounds(session) == LowerBounds(observed_us=5_000, replay_us=COMPUTE_US)
 
 
 def test_the_diagnosis_is_of_the_observed_steps_alone(tmp_path: Path) -> None:
@@ -123,48 +120,6 @@ def test_on_a_gpu_only_the_time_that_it_was_idle_is_left_out(tmp_path: Path, idl
     assert found.replay_us == COMPUTE_US + expected
 
 
-def _drain(session: Session, ready: int, made: int, each_us: int) -> None:
-    """Batches that lay ready come at once, then one every `each_us`."""
-    trainer = session.trainers[0]
-    start = trainer.steps.end[-1]
-    next_index = trainer.gets.index[-1] + 1
-    for number in range(ready + made):
-        for column in msgspec.structs.astuple(trainer.drained):
-            column.append(0)
-        index = next_index + number
-        came = start + max(0, number - ready + 1) * each_us
-        drained = trainer.drained
-        drained.index[-1], drained.start[-1], drained.duration[-1] = index, came - 10, 10
-        maker = session.makers[index % len(session.makers)]
-        batches = maker.batches
-        if index not in batches.index:
-            for column in msgspec.structs.astuple(batches):
-                if column:
-                    column.append(column[-1])
-            batches.index[-1] = index
-        batches.sent[batches.index.index(index)] = came - 5 if number >= ready else start - 100
-    end = trainer.drained.start[-1] + 10
-    trainer.windows.append(MeasuredWindow("drain", trainer.steps.number[-1] + 1, 0, 0, start, end))
-
-
-def test_the_drain_counts_only_what_was_made_meanwhile(tmp_path: Path) -> None:
-    session = _session(tmp_path)
-    _add_window(session, "replay", COMPUTE_US)
-    _drain(session, ready=4, made=10, each_us=4_000)
-    found = _lower_bounds(session)
-    assert found is not None
-    assert found.drain_us == pytest.approx(4_000)
-
-
-def test_a_drain_of_fewer_batches_than_workers_tells_nothing(tmp_path: Path) -> None:
-    session = _session(tmp_path)
-    _add_window(session, "replay", COMPUTE_US)
-    _drain(session, ready=4, made=1, each_us=4_000)
-    found = _lower_bounds(session)
-    assert found is not None
-    assert found.drain_us is None
-
-
 def test_where_there_are_none_it_says_why(tmp_path: Path) -> None:
     session = _session(tmp_path)
     view = _view(session)
@@ -193,5 +148,5 @@ def test_data_work_in_the_loop_is_no_part_of_the_lower_bound(tmp_path: Path) -> 
     assert lower_bounds is not None
     assert (lower_bounds.replay_us, lower_bounds.work_us) == (COMPUTE_US - 500, 500)
     assert [name for name, _ in bound_rows(Prescription(lower_bounds, "", ""))] == [
-        *("baseline", "cached batches", "without data work", "under load", "loader alone"),
+        *("baseline", "cached batches", "without data work"),
     ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from machine_findings import GB, Run, codes, machine_findings, only, quantities
 
@@ -16,17 +14,6 @@ def test_an_out_of_memory_kill_comes_first() -> None:
     assert [finding.code for finding in found] == ["oom-kill", "cpu-stolen"]
     assert (quantities(found[0].text), quantities(found[0].evidence)) == (["1"], ["8.0 GB", "7.9 GB"])
     assert codes(Run(facts={"oom_kills": 0})) == []
-
-
-def test_swapping() -> None:
-    columns = {"swap_in_bytes_per_s": 5e6, "swap_out_bytes_per_s": None, "pressure_memory_some_share": 0.3}
-    found = only(Run(columns={**columns, "swap_used_bytes": 2 * GB, "memory_available_bytes": 0.1 * GB}))
-    assert (found.code, quantities(found.text), quantities(found.evidence)) == (
-        "swapping",
-        ["5.0 MB"],
-        ["2.0 GB", "100 MB"],
-    )
-    assert found.weight == pytest.approx(0.3)
 
 
 def test_copies_of_what_was_shared_are_named() -> None:
@@ -64,20 +51,4 @@ def test_reads_that_come_from_disk() -> None:
     run.facts["memory_bytes"] = 64 * GB
     assert quantities(only(run).evidence)[-1] == "64 GB"
     run.worker_figures["read_bytes"] = GB // 10
-    assert codes(run) == []
-
-
-def test_data_that_comes_over_a_network() -> None:
-    mounts = [
-        {"path": "/data", "kind": "nfs4", "source": "server:/export", "network": True, "files_seen": 12},
-        {"path": "/", "kind": "ext4", "source": "/dev/vda", "network": False, "files_seen": 1},
-    ]
-    run = Run(facts={"mounts": mounts}, columns={"command_read_call_bytes_per_s": 30e6})
-    found = only(run)
-    assert found.code == "network-storage"
-    assert re.findall(r"/data|nfs4|server:/export", found.text) == ["/data", "nfs4", "server:/export"]
-    assert quantities(found.evidence) == ["30 MB"]
-    run.columns = {"command_read_call_bytes_per_s": 10.0}
-    assert codes(run) == []
-    run = Run(facts={"mounts": mounts[1:]}, columns={"command_read_call_bytes_per_s": 30e6})
     assert codes(run) == []

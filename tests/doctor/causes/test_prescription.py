@@ -18,7 +18,7 @@ from replacing import replace
 
 from headrace.doctor.causes import diagnose, prescribe
 from headrace.doctor.edits.script_source import files_here, read_file
-from headrace.doctor.session.after_run import Calibration, MachineSurvey, Proof
+from headrace.doctor.session.after_run import Proof
 from headrace.doctor.session.model import CommandOutcome, Session, SessionNote
 from headrace.doctor.simulate import Prediction
 
@@ -172,27 +172,11 @@ RUNS = st.builds(
         },
     ),
 )
-SURVEYS = st.none() | st.builds(
-    MachineSurvey,
-    calibrations=st.lists(
-        st.builds(
-            Calibration,
-            st.sampled_from(["native-decode", "indexed-tar"]),
-            st.just("image"),
-            st.just(["a.png"]),
-            st.sampled_from([[], [0.0], [900.0]]),
-            st.just([450.0]),
-            st.sampled_from([[], [786_432]]),
-        ),
-        max_size=2,
-    ),
-)
 
 
 @examples(max_examples=10, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(
     run=RUNS,
-    survey=SURVEYS,
     facts=st.sampled_from([ROOMY, {}, {"cores": 1}, {"cores": 0.5, "shm_bytes": 0}]),
     columns=st.sampled_from([COLUMNS, {}, {"memory_available_bytes": 1.0}]),
     shape=st.sampled_from(["", "float32[4,3,64,64] int64[4]", "int64[4,512]", "uint8[]", "odd"]),
@@ -201,10 +185,9 @@ SURVEYS = st.none() | st.builds(
 )
 @pytest.mark.long
 def test_no_session_makes_it_fail(
-    run: MadeRun, survey: MachineSurvey | None, facts: Any, columns: Any, shape: str, is_on_gpu: bool, passes: int
+    run: MadeRun, facts: Any, columns: Any, shape: str, is_on_gpu: bool, passes: int
 ) -> None:
     session = made(run, facts=facts, columns=columns) if passes == 1 or not run.workers else respawned(run)
-    session.survey = survey
     session = with_batches(session, shape, 5 * GB)
     if is_on_gpu:
         session = with_copies(with_gpu(session), 300)

@@ -17,7 +17,6 @@ from made_prescriptions import (
     why_not,
     with_copies,
     with_gpu,
-    with_survey,
 )
 from made_sessions import MadeRun
 from replacing import replace
@@ -25,9 +24,8 @@ from report_pages import text
 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.report.view import report_view
-from headrace.doctor.session.after_run import Calibration, MachineSurvey
 from headrace.doctor.session.model import Session, SessionNote
-from headrace.doctor.session.producers import FileOpens, OpenedFile
+from headrace.doctor.session.producers import FirstBatch
 from headrace.doctor.simulate import Prediction
 
 pytestmark = pytest.mark.usefixtures("kept_simulations")
@@ -162,31 +160,19 @@ def test_pinning_takes_an_assumption_and_says_so() -> None:
     assert found.prediction.high_us > 3_450
 
 
-def calibrated(code: str, unit: str, present: list[float], other: list[float]) -> MachineSurvey:
-    files = [f"/data/{number}.png" for number in range(len(other))]
-    return MachineSurvey(calibrations=[Calibration(code, unit, files, present, other)])
-
-
-def test_an_index_of_the_tar_as_it_was_timed() -> None:
-    survey = calibrated("indexed-tar", "look-up", [], [6.0] * 10)
-    found = helping(with_survey(made(TAR), survey), "indexed-tar")
-    assert quantities(found.why) == ["3.0 ms", "59 %", "10", "0.2 %"]
-    assert found.confidence == "medium"
+def test_an_index_of_the_tar() -> None:
+    found = helping(made(TAR), "indexed-tar")
+    assert found.confidence == "low"
+    assert quantities(found.why) == ["3.0 ms", "59 %", "0 %", "5.0 %"]
     assert found.changes == {"indexed_tar": True}
     predicted(found.prediction, 4_250)
 
 
-def test_an_index_of_the_tar_untimed_is_an_assumption() -> None:
-    found = helping(made(TAR), "indexed-tar")
-    assert found.confidence == "low"
-    assert quantities(found.why)[-2:] == ["0 %", "20 %"]
-
-
 def test_a_tar_that_is_compressed_has_no_places_to_go_to() -> None:
     session = made(TAR)
-    session.opened = FileOpens(files=[OpenedFile("/data/train.tar.gz", 3)])
+    session.makers[0].first = [FirstBatch(0, 0, files=["/data/train.tar.gz"])]
     assert not is_listed(session, "indexed-tar")
-    session.opened = FileOpens(files=[OpenedFile("/data/train.tar", 3)])
+    session.makers[0].first = [FirstBatch(0, 0, files=["/data/train.tar"])]
     helping(session, "indexed-tar")
 
 

@@ -1,15 +1,13 @@
-"""Readings of made machines: counters, rates, disks, GPUs, and tables of a long run."""
+"""Readings of made machines: counters and rates."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import psutil
 import pytest
 
-from headrace.doctor.machine.host import Cores, Disks, Gpus, Pressure, Rates, disk_of
-from headrace.doctor.machine.sampler import ReadingTable
+from headrace.doctor.machine.host import Cores, Pressure, Rates
 from headrace.system import ControlGroups
 
 NAMES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")
@@ -52,7 +50,7 @@ def test_cores_are_those_of_the_affinity(monkeypatch: pytest.MonkeyPatch) -> Non
     cores._affinity = {1}
     assert at(0.0, cores)["cpu_cores_busy"] is None
     row = at(2.0, cores)
-    assert (row["cpu_cores_busy"], row["cpu_cores_stolen"], row["cpu_cores_waiting"]) == (0.5, 0.5, 0.0)
+    assert (row["cpu_cores_busy"], row["cpu_cores_stolen"]) == (0.5, 0.5)
 
 
 def test_a_sandbox_that_counts_no_time_has_no_busy_cores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,82 +77,8 @@ def test_pressure_is_a_share_of_time() -> None:
     assert at(1.0, pressure)["pressure_cpu_some_share"] == 0.0
 
 
-class Disk(NamedTuple):
-    """As psutil's counters."""
-
-    read_count: int = 0
-    read_bytes: int = 0
-    read_time: int = 0
-
-
-def test_disks_without_partitions_and_those_never_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.path.isdir", lambda path: path in ("/sys/block/sda", "/sys/block/sdb"))
-    before = {"sda": Disk(1, 1, 1)}
-    after = {"sda": Disk(101, 20_000_001, 201)}
-    others = {"sda1": Disk(1, 1, 1), "sdb": Disk()}
-    given(monkeypatch, "disk_io_counters", before | others, after | others)
-    disks = Disks(Rates())
-    at(0.0, disks)
-    assert at(1.0, disks) == {"disk_sda_read_bytes_per_s": 20e6, "disk_sda_read_latency_us": 2000.0}
-
-
-def test_a_device_that_is_no_disk() -> None:
-    assert disk_of("0:999") is None
-    assert disk_of("server:/export") is None
-
-
-class Nvml:
-    """A `pynvml` with two GPUs, of which one answers nothing."""
-
-    class NVMLError(Exception):
-        pass
-
-    is_open = False
-
-    def nvmlInit(self) -> None:  # noqa: N802
-        self.is_open = True
-
-    def nvmlShutdown(self) -> None:  # noqa: N802
-        self.is_open = False
-
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
-        return 2
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
-        return index
-
-    def nvmlDeviceGetName(self, handle: int) -> bytes:  # noqa: N802
-        return b"GPU"
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:  # noqa: N802
-        if handle:
-            raise self.NVMLError("refused")
-        return SimpleNamespace(used=3, total=8)
-
-
-def test_what_a_gpu_refuses_is_unknown() -> None:
-    library = Nvml()
-    gpus = Gpus(lambda: library)
-    row, facts = gpus.read(), gpus.facts()
-    assert (row["gpu0_memory_used_bytes"], row["gpu1_memory_used_bytes"]) == (3, None)
-    assert facts["gpus"]["gpu0"] == {"name": "GPU", "memory_bytes": 8}
-    gpus.close()
-    assert not library.is_open
-
-
 def test_a_counter_that_went_back_has_no_rate() -> None:
     rates, found = Rates(), []
     for rates.now_s, value in enumerate([5.0, 8.0, 1.0, None, 3.0, 4.0]):
         found.append(rates.per_second("a", value))
     assert found == [None, 3.0, None, None, None, 1.0]
-
-
-def test_a_long_run_stays_in_bounded_memory() -> None:
-    table = ReadingTable(most_rows=8)
-    second = 0
-    while second < 64:
-        second += table.thinned
-        late: dict[str, float | None] = {"late": 1.0} if second > 32 else {}
-        table.append(second, {"seconds": float(second), **late})
-    assert (table.time, table.thinned) == ([16, 32, 48, 64], 16)
-    assert table.columns == {"seconds": [16.0, 32.0, 48.0, 64.0], "late": [None, None, 1.0, 1.0]}

@@ -33,7 +33,7 @@ def rank_records(rank, waits, arrival, *, pid, host="host", ahead=0, shape="floa
         spans = [["b", wait, backward - start - wait], ["o", shared - start, OPTIMIZER]]
         if calls:
             spans.insert(1, ["c", ready - start, shared - ready])
-            records.append(["collective", step, ready + ahead, shared - ready, 2, 100])
+            records.append(["collective", step, ready + ahead, shared - ready, 2])
         records.append(["get", 0, step, at, wait, None, None, None, None, 16, 1])
         records.append(["step", step, at, end + ahead, spans, 0])
         if stamped and step % 5 == 0:

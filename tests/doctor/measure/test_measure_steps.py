@@ -11,7 +11,7 @@ from made_sessions import MadeRun, made_session, process, read, write_evidence, 
 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.measure.steps import TimeSpan, segments, training
-from headrace.doctor.measure.view import device_spans, mean_half_us, step_budget
+from headrace.doctor.measure.view import device_spans, step_budget
 from headrace.doctor.session.model import CommandOutcome, Session
 from headrace.doctor.session.trainers import OptimizerSteps, ReceivedBatches, Trainer, TrainerPass
 
@@ -223,9 +223,3 @@ def test_without_a_mark_of_the_model_a_batch_in_hand_is_no_work():
 def test_what_comes_before_the_model_is_not_seen_where_nothing_gave_a_batch():
     trainer = trainer_of([(0, 100, [("n", 0, 60), ("b", 80, 10), ("o", 90, 10)])])
     assert shares(trainer) == {"not seen": 60, "forward": 20, "backward": 10, "optimizer": 10}
-
-
-def test_the_mean_of_few_steps_has_its_interval():
-    assert mean_half_us([10, 12, 14]) == pytest.approx(4.30 * 2 / 3**0.5)  # a t-test's, by hand
-    assert mean_half_us([10]) is None
-    assert mean_half_us([10, 12] * 10) is None

@@ -146,7 +146,6 @@ def test_whole_graphs_stay_whole(tmp_path: Path) -> None:
     cases = _compiled(tmp_path, "eager", "collective")
     assert [case["result"] for case in cases.values()] == [[0.0, 2.0, 4.0], [2.0, 2.0]]
     assert {(case["graphs"], case["breaks"], case["recompiles"]) for case in cases.values()} == {(1, 0, 0)}
-    assert "compile" in notes(tmp_path)
 
 
 @pytest.mark.long

@@ -18,7 +18,7 @@ from headrace.doctor.probe import without_credentials
 from headrace.doctor.probe.evidence_file import LAST_BYTES, EvidenceFile, json_line, traceback_text
 from headrace.doctor.probe.settings import ProbeSettings
 from headrace.doctor.session.evidence_reader import read_session
-from headrace.doctor.session.model import CommandOutcome, SessionNote, UnreachedProcess
+from headrace.doctor.session.model import CommandOutcome, SessionNote
 
 HEADER = ("process", 0, {"pid": 1})
 
@@ -285,7 +285,6 @@ def test_no_record_holds_what_a_script_has_in_its_loader_command_and_errors(tmp_
         tmp_path,
         outcome=CommandOutcome(["train.py", "--password", PLANTED, "--lr", "0.1"], 1, "failed", 5, ["ok", CUT[0]]),
         mode="measure",
-        unreached=[UnreachedProcess(2, f"python x.py --secret={PLANTED}", "why")],
         notes=[SessionNote("leftover", f"curl {CUT[0]} outlived the command")],
     )
     assert session.outcome.command == ["train.py", "--password", "***", "--lr", "0.1"]

@@ -18,7 +18,7 @@ from processes import run_python
 from headrace.doctor.probe import stack_sampler as lines_module
 from headrace.doctor.probe.batch_production import ProducedBatch
 from headrace.doctor.probe.stack_sampler import HUNG_NS, CodeLines, Stack, StackSampler, stack_of
-from headrace.doctor.probe.stages import Account, Stages, raise_
+from headrace.doctor.probe.stages import Account, Stages
 
 HERE = Path(__file__)
 DEADLINE_S = 20.0
@@ -26,7 +26,7 @@ DEADLINE_S = 20.0
 
 def making(since_ns: int = 0) -> ProducedBatch:
     """A batch, made by the calling thread since some time ago."""
-    return ProducedBatch(0, 0, Account(Stages(raise_)), start=time.monotonic_ns() - since_ns)
+    return ProducedBatch(0, 0, Account(Stages(pytest.fail)), start=time.monotonic_ns() - since_ns)
 
 
 @dataclass

@@ -40,7 +40,7 @@ def kinds(probe: Probe) -> list[str]:
 
 def of_batches(probe: Probe) -> list[str]:
     """Kinds of records, lines apart: whether a look fell into a batch is chance."""
-    return [kind for kind in kinds(probe) if kind in ("batch", "probe")]
+    return [kind for kind in kinds(probe) if kind in ("batch", "remote")]
 
 
 def make_batch(probe: Probe, index: int, *, sent: int | None = None) -> None:
@@ -50,12 +50,13 @@ def make_batch(probe: Probe, index: int, *, sent: int | None = None) -> None:
 
 
 def test_other_records_wait_until_they_are_due(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
+    probe.batches.remote.answered("s3://photos", 0, 100)
     make_batch(probe, 0, sent=0)
     make_batch(probe, 1, sent=0)
     assert of_batches(probe) == ["batch", "batch"]
     monkeypatch.setattr(probe.batches, "_due", 0)
     make_batch(probe, 2)
-    assert of_batches(probe) == ["batch", "batch", "batch", "probe"]
+    assert of_batches(probe) == ["batch", "batch", "batch", "remote"]
 
 
 def test_batches_of_the_training_thread_are_written_together(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +80,6 @@ def test_a_batch_sent_after_the_end_of_the_loop_is_written_whole(probe: Probe) -
     probe.batches.close()
     probe.batches.write(batch, sent=batch.end + 5_000, serialise=2_000)
     told = records(probe)
-    assert told[-1][0] == "probe"
     (batch_record,) = (record for record in told if record[0] == "batch")
     assert batch_record[5] - batch_record[4] in (5, 6)  # rounded
     assert batch_record[6] == 2
@@ -203,7 +203,6 @@ class Process:
     facts: dict[str, Any]
     worker: dict[str, Any] | None = None
     batches: list[Any] = field(default_factory=list)
-    probe: list[int] = field(default_factory=list)
     notes: list[Any] = field(default_factory=list)
     has_ended: bool = False
     names: list[str] = field(default_factory=list)
@@ -244,8 +243,6 @@ def _read(path: Path) -> Process:
             process.worker = rest[1]
         elif kind == "batch":
             process.batches.append([kind, *rest])
-        elif kind == "probe":
-            process.probe.append(rest[1])
         elif kind == "note":
             process.notes.append(rest)
         elif kind == "get":
@@ -302,7 +299,6 @@ def test_a_worker_says_what_it_is(processes: list[Process], trainer: Process, st
     assert worker.worker["id"] == 0
     assert worker.worker["num_workers"] == 1
     assert worker.worker["parent"] == trainer.facts["pid"]
-    assert 0 < worker.worker["started_us"] < worker.batches[0][3]
 
 
 def test_without_workers_the_trainer_makes_the_batches(trainer: Process) -> None:
@@ -325,11 +321,3 @@ def test_a_stream_is_told_without_its_end(processes: list[Process], trainer: Pro
     assert [(batch[2], batch[7]) for batch in worker.batches] == [(index, BATCH) for index in range(BATCHES)]
     unbatched = [batch for batch in trainer.batches if batch[7] is None]
     assert len(unbatched) == KEYS  # nobody knows whether what comes without batching is one sample
-
-
-def test_the_probe_tells_its_own_cost(processes: list[Process]) -> None:
-    told = [process for process in processes if process.batches and process.has_ended]  # others are killed at the end
-    assert len(told) > 2
-    for process in told:
-        assert process.probe == sorted(process.probe)
-        assert process.probe[-1] > 0

@@ -1,4 +1,4 @@
-"""Which files are opened while batches are made: counted whatever opens them, in bounded memory."""
+"""Which files are opened while first batches are made: noted whatever opens them, in bounded memory."""
 
 from __future__ import annotations
 
@@ -19,52 +19,21 @@ import torch
 from PIL import Image
 from probing import LibraryProbe
 
-from headrace.doctor.probe.opened_files import MOST_PATHS, OpenedFiles
-from headrace.doctor.session.evidence import OpenedLine
-from headrace.doctor.session.evidence_reader import file_opens
-from headrace.doctor.session.producers import FileOpens as Told
-from headrace.doctor.session.storage import merge_opened
+from headrace.doctor.probe.opened_files import MOST_NOTED, OpenedFiles
 
 
-class Process:
-    """One of those that count, and what is written of it."""
-
-    def __init__(self) -> None:
-        self.names: dict[str, int] = {}
-        self.faults: list[Exception] = []
-        self.opened = OpenedFiles(lambda text: self.names.setdefault(text, len(self.names)), self.faults.append)
-        self.sides: list[Told] = []
-
-    def opens(self, *paths: Any) -> Process:
-        for path in paths:
-            self.opened.add(path)
-        return self
-
-    def tells(self) -> Process:
-        record = self.opened.record(0)
-        if record is not None:
-            names = {number: text for text, number in self.names.items()}
-            self.sides.append(file_opens(OpenedLine(*record[1:]), names))
-        return self
-
-
-def told(*processes: Process) -> Told:
-    return merge_opened([side for process in processes for side in process.tells().sides])
-
-
-def by_path(told: Told) -> dict[str, int]:
-    return {one.path: one.opens for one in told.files}
-
-
-def test_files_count_by_path() -> None:
-    process = Process().opens("/data/a.jpg", "/data/b.jpg", "/data/a.jpg", b"/data/c.png", Path("/more/README"), 7)
-    found = told(process.opens("/proc/self/stat").tells().opens("/data/b.jpg"))
-    assert by_path(found) == {"/data/a.jpg": 2, "/data/b.jpg": 2, "/data/c.png": 1, "/more/README": 1}
-
-
-def test_the_first_files_of_a_process_are_listed_however_many_follow() -> None:
-    process = Process().opens(*(f"/data/{number:06d}.jpg" for number in range(10_000)))
-    assert [one.path for one in told(process).files] == [f"/data/{number:06d}.jpg" for number in range(MOST_PATHS)]
+def test_paths_are_noted_while_somebody_asks() -> None:
+    faults: list[Exception] = []
+    opened = OpenedFiles(faults.append)
+    opened.add("/data/before.jpg")
+    opened.noted = []
+    for path in ("/data/a.jpg", b"/data/c.png", Path("/more/README"), 7, "/proc/self/stat", "/data/a.jpg"):
+        opened.add(path)
+    assert opened.noted == ["/data/a.jpg", "/data/c.png", "/more/README", "/data/a.jpg"]
+    for number in range(1_000):
+        opened.add(f"/data/{number}.jpg")
+    assert len(opened.noted) == MOST_NOTED
+    assert faults == []
 
 
 @pytest.fixture(scope="module")
@@ -132,11 +101,9 @@ READS: list[tuple[str, Callable[[str], Any]]] = [
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize(("name", "read"), READS)
 def test_each_way_to_open_counts_once(probed: LibraryProbe, files: Path, name: str, read: Callable[[str], Any]) -> None:
-    path = str(files / name)
+    path, opened = str(files / name), probed.probe.batches.opened
+    opened.noted = []
     read(path)
-    assert probed.probe.batches.opened.record(0) is None  # no batch was made
+    assert opened.noted == []  # no batch was made
     probed.calls(lambda: read(path))
-    record = probed.probe.batches.opened.record(0)
-    assert record is not None
-    texts = {number: text for text, number in probed.probe.evidence.names.items()}
-    assert [(texts[number], opens) for number, opens in record[2]] == [(path, 1)]
+    assert opened.noted == [path]

@@ -238,4 +238,4 @@ def test_the_loaders_batches_are_digested_as_the_script_gets_them(tmp_path: Path
             list(loader)
     found = records(tmp_path, "digest")
     assert [record[1] for record in found] == [0, 0, 0, 1]
-    assert [each[0] for each in found[0][5]] == ["uint8[3,16,16]", "int64[]"]
+    assert found[0][4] == ["uint8[3,16,16]", "int64[]"]

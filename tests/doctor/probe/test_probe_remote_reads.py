@@ -119,7 +119,7 @@ READERS: list[Any] = [
     (by_boto3, {"remote:boto3 GetObject", "remote:boto3 body"}, BUCKET),
     (by_boto3_resource, {"remote:boto3 GetObject", "remote:boto3 body"}, BUCKET),
     (by_boto3_transfer, {"remote:boto3 transfer"}, BUCKET),
-    pytest.param(by_s3fs, {"remote:fsspec S3FileSystem"}, BUCKET, marks=KEEPS),
+    pytest.param(by_s3fs, {"remote:fsspec S3FileSystem"}, HOST, marks=KEEPS),
 ]
 
 
@@ -140,7 +140,6 @@ def test_a_read_is_a_stage_and_its_requests_are_those_that_the_server_saw(
     assert row[:3] == [place, seen, 0]
     assert row[3] == sum(sizes)
     assert probed.result <= row[3]
-    assert sum(count for _, count in row[5]) == seen
     assert 0 < row[4] < 20e6
     text = Path(probed.probe.evidence.path).read_text()
     assert "planted" not in text

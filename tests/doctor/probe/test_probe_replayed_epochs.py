@@ -32,15 +32,13 @@ def test_an_epoch_ends_in_replay_where_it_would_have_ended(tmp_path: Path, is_ne
                 lengths[-1] += 1
 
     measured(tmp_path, train, warmup=2)
-    replayed = (SETTLING_STEPS + REPLAY) * (1 + workers)
+    replayed = SETTLING_STEPS + REPLAY
     assert lengths == [9] * (len(lengths) - 1) + [(2 + STEPS + replayed - 1) % 9]  # the last step is the doctor's end
     assert len(records(tmp_path, "replayed")) == replayed
     assert len(records(tmp_path, "get")) == 2 + STEPS
     assert {name: settled for name, *_, settled in windows(tmp_path)} == {
         "observe": 0,
         "replay": SETTLING_STEPS,
-        **({"load": SETTLING_STEPS} if workers else {}),
-        "drain": 0,
     }
 
 
@@ -66,15 +64,14 @@ def test_what_a_script_does_between_epochs_is_no_part_of_a_replayed_step(tmp_pat
     assert left_out[0][0] <= saving[0][0] < saving[0][1] <= left_out[0][1] + 1
 
 
-@pytest.mark.parametrize(("workers", "room"), [(0, 8), (1, 16), (1, 17)])
-@pytest.mark.one_in(4)
+@pytest.mark.parametrize(("workers", "room"), [(0, 8), (1, 9)])
+@pytest.mark.one_in(2)
 def test_windows_end_with_the_epoch_where_it_has_room_for_them(tmp_path: Path, workers: int, room: int) -> None:
     """The script ends with its one epoch, which has room for fewer steps than would be replayed otherwise."""
     batches = loader(4 * (2 + STEPS + room), num_workers=workers)
     measured(tmp_path, lambda _: Loop().train(batches), warmup=2, replay=40, steps=STEPS)
     steps = {name: count - settling for name, _, count, settling in windows(tmp_path)}
-    assert steps["replay"] == room // (1 + workers) - SETTLING_STEPS
-    assert steps.get("load") == (steps["replay"] if workers else None)
+    assert steps["replay"] == room - SETTLING_STEPS
 
 
 @pytest.mark.long
@@ -90,7 +87,7 @@ def test_epochs_that_a_loop_counts_go_on_with_copies(tmp_path: Path) -> None:
                     break
 
     measured(tmp_path, train, warmup=2)
-    assert len(records(tmp_path, "replayed")) == 2 * (SETTLING_STEPS + REPLAY)
+    assert len(records(tmp_path, "replayed")) == SETTLING_STEPS + REPLAY
     begun = [one[3] for one in records(tmp_path, "pass")]
     replay = records(tmp_path, "window")[1]
     assert not [start for start in begun if replay[5] < start < replay[6]]

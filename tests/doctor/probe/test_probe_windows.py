@@ -1,4 +1,4 @@
-"""What a measured run does after the observed steps: copies of kept batches, then the loader by itself."""
+"""What a measured run does after the observed steps: copies of kept batches."""
 
 from __future__ import annotations
 
@@ -20,39 +20,32 @@ from headrace.doctor.probe.training.replay import GREED
 from headrace.doctor.probe.training.step_limit import SETTLING_STEPS
 
 
-def test_without_workers_the_run_replays_and_drains(tmp_path: Path) -> None:
+def test_the_run_replays_after_its_observed_steps(tmp_path: Path) -> None:
     measured(tmp_path, lambda _: Loop().train(loader(4000)), warmup=2)
     end = 2 + STEPS + SETTLING_STEPS + REPLAY
     assert windows(tmp_path) == [
         ("observe", 2, STEPS, 0),
         ("replay", 2 + STEPS, SETTLING_STEPS + REPLAY, SETTLING_STEPS),
-        ("drain", end, 0, 0),
     ]
     assert [step[1] for step in records(tmp_path, "step")] == list(range(end))
     assert len(records(tmp_path, "get")) == 2 + STEPS
     assert len(records(tmp_path, "replayed")) == SETTLING_STEPS + REPLAY
-    assert [drained[2] for drained in records(tmp_path, "drained")] == list(range(2 + STEPS, 2 + STEPS + REPLAY))
 
 
 def test_windows_lie_end_to_end(tmp_path: Path) -> None:
     measured(tmp_path, lambda _: Loop().train(loader(4000)))
     steps = {step[1]: step for step in records(tmp_path, "step")}
-    observe, replay, drain = records(tmp_path, "window")
+    observe, replay = records(tmp_path, "window")
     assert (observe[5], observe[6]) == (steps[3][2], steps[3 + STEPS - 1][3])
     assert (replay[5], replay[6]) == (observe[6], steps[max(steps)][3])
-    assert replay[6] <= drain[5] <= drain[6]
 
 
 @pytest.mark.long
-def test_with_workers_they_work_on_in_a_window_of_their_own(tmp_path: Path) -> None:
+def test_workers_rest_while_batches_are_replayed(tmp_path: Path) -> None:
     measured(tmp_path, lambda _: Loop().train(loader(4000, num_workers=1)), warmup=2)
-    assert [name for name, *_ in windows(tmp_path)] == ["observe", "replay", "load", "drain"]
-    load = records(tmp_path, "window")[2]
-    assert load[2] == 2 + STEPS + SETTLING_STEPS + REPLAY
+    assert [name for name, *_ in windows(tmp_path)] == ["observe", "replay"]
     assert len(records(tmp_path, "get")) == 2 + STEPS
-    made = [batch for batch in records(tmp_path, "batch") if batch[3] >= load[5]]
-    assert made  # for nobody
-    assert not [batch for batch in records(tmp_path, "batch") if batch[3] < load[5] and batch[2] >= 2 + STEPS + 2]
+    assert not [batch for batch in records(tmp_path, "batch") if batch[2] >= 2 + STEPS + 2]
 
 
 def test_each_step_of_several_batches_is_replayed_whole(tmp_path: Path) -> None:
@@ -186,7 +179,7 @@ class _Beside:
         return merge([vote, self._votes.get(question, vote)])
 
 
-WILLING = {"why_not": "", "feeds": True, "works_ahead": False, "steps": REPLAY}
+WILLING = {"why_not": "", "feeds": True, "steps": REPLAY}
 
 
 def _beside(ranks: Any) -> Train:
@@ -234,22 +227,8 @@ def _in_a_thread(queue_type: Any, size: int) -> Train:
 @pytest.mark.long
 def test_a_thread_that_hands_batches_over_gets_copies(tmp_path: Path) -> None:
     measured(tmp_path, _in_a_thread(queue.Queue, 2))
-    assert [name for name, *_ in windows(tmp_path)] == ["observe", "replay", "drain"]
+    assert [name for name, *_ in windows(tmp_path)] == ["observe", "replay"]
     replay = records(tmp_path, "window")[1]
     settled = next(step[2] for step in records(tmp_path, "step") if step[1] == replay[2] + replay[4])
     assert not [get for get in records(tmp_path, "get") if settled <= get[3] < replay[6]]
     assert len([one for one in records(tmp_path, "replayed") if settled <= one[2] < replay[6]]) >= REPLAY
-
-
-def test_a_loader_that_fails_meanwhile_ends_its_window_quietly(tmp_path: Path) -> None:
-    class Failing(torch.utils.data.Dataset[Any]):
-        def __len__(self) -> int:
-            return 4000
-
-        def __getitem__(self, index: int) -> Any:
-            if index >= 4 * (3 + STEPS + 2):
-                raise OSError("the disk is gone")
-            return torch.zeros(8), torch.zeros(1)
-
-    measured(tmp_path, lambda _: Loop().train(torch.utils.data.DataLoader(Failing(), batch_size=4)))
-    assert len(records(tmp_path, "drained")) == 2

@@ -97,32 +97,28 @@ def test_of_many_tensors_none_is_left_out(tmp_path: Path) -> None:
 # A Loader in place of the DataLoader: another order, other draws.
 
 
-def adopted(labels: tuple[float, float], kind: str = "float32[3,8,8]", high: float = 2.5) -> ComparedSamples:
+def adopted(kind: str = "float32[3,8,8]") -> ComparedSamples:
     """A batch of images and labels."""
-    return ComparedSamples({0: [BatchDigest(0, "", None, [(kind, -2.0, high), ("int64[]", *labels)])]}, False)
+    return ComparedSamples({0: [BatchDigest(0, "", None, [kind, "int64[]"])]}, False)
 
 
 @pytest.mark.parametrize(
     ("after", "said"),
     [
-        (adopted((0.0, 3.0)), "alike"),
-        (adopted((1.0, 3.0)), "different"),
-        (adopted((0.0, 3.0), kind="uint8[3,8,8]"), "different"),
-        (adopted((0.0, 3.0), high=255.0), "different"),
+        (adopted(), "alike"),
+        (adopted("uint8[3,8,8]"), "different"),
         (ComparedSamples(), None),
     ],
 )
-def test_a_loader_has_samples_of_the_same_kinds_and_ranges(after: ComparedSamples, said: str | None) -> None:
-    assert compare_adopted(adopted((0.0, 3.0)), after) == said
+def test_a_loader_has_samples_of_the_same_kinds(after: ComparedSamples, said: str | None) -> None:
+    assert compare_adopted(adopted(), after) == said
 
 
-def test_digests_tell_kinds_and_ranges(tmp_path: Path) -> None:
+def test_digests_tell_kinds(tmp_path: Path) -> None:
     labels = torch.tensor([4, 7, 4])
     pixels = torch.arange(12, dtype=torch.uint8).reshape(3, 2, 2)
     with probed(tmp_path, observe=False, steps=10, digests=2):
         for _ in DataLoader([(image, label) for image, label in zip(pixels, labels, strict=True)], batch_size=3):
             pass
     (found,) = records(tmp_path, "digest")
-    image, label = found[4]
-    assert image == ["uint8[2,2]", 0.0, 11.0]
-    assert label == ["int64[]", 4.0, 7.0]
+    assert found[4] == ["uint8[2,2]", "int64[]"]

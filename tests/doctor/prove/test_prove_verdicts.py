@@ -14,7 +14,7 @@ from headrace.doctor.attach.command import CommandResult
 from headrace.doctor.probe.settings import ProbeSettings
 from headrace.doctor.prove.trial import Trial, TrialRequest, attempt
 
-LIKE = ProbeSettings("measured", 0, 0, "", warmup=5, replay=40, drain_s=10.0, scratch="measured/scratch")
+LIKE = ProbeSettings("measured", 0, 0, "", warmup=5, replay=40, scratch="measured/scratch")
 CHANGES: dict[str, Any] = {"indexed_tar": True}
 APPLIED = ["applied", 10, "indexed_tar", 7, "by an index"]
 
@@ -108,7 +108,7 @@ def settings_of_a_run() -> ProbeSettings:
 
 def test_it_runs_with_the_settings_of_the_measured_run() -> None:
     seen = settings_of_a_run()
-    assert (seen.warmup, seen.steps, seen.replay, seen.drain_s) == (5, 20, 0, 0.0)
+    assert (seen.warmup, seen.steps, seen.replay) == (5, 20, 0)
     assert seen.changes == CHANGES
     assert seen.digests > 0
     assert (seen.scratch, seen.proves) == (f"{seen.folder}/scratch", True)  # of its own

@@ -153,9 +153,7 @@ def test_a_process_that_hangs_shows_where() -> None:
 
 
 def test_a_long_note_begins_with_its_last_line() -> None:
-    session = replace(
-        made_session(), notes=[SessionNote("thread-died", "Traceback\n  File x\nValueError: odd\n", 7)], unreached=[]
-    )
+    session = replace(made_session(), notes=[SessionNote("thread-died", "Traceback\n  File x\nValueError: odd\n", 7)])
     shown = printed(session, made_diagnosis(), verbose=True)
     note = shown.partition("thread-died (process 7): ")[2].partition("  • ")[0]
     assert note.startswith("ValueError: odd\n")

@@ -15,7 +15,7 @@ from headrace.doctor.probe.training import steps, windows
 from headrace.doctor.session import producers, trainers
 from headrace.doctor.session.evidence import KINDS
 
-COMMON = {"process", "name", "torch", "facts", "end", "loader", "pass", "get", "last", "step", "batch", "probe"}
+COMMON = {"process", "name", "torch", "facts", "end", "loader", "pass", "get", "last", "step", "batch"}
 PAGES = Path(__file__).parents[3] / "scripts" / "doctor_pages.py"
 
 
@@ -51,7 +51,7 @@ def test_what_a_training_writes_fits(tmp_path: Path, workers: int) -> None:
 def test_the_probe_writes_spans_and_windows_that_are_declared():
     letters = {steps.BACKWARD, steps.OPTIMIZER, steps.SKIPPED, steps.COPY, steps.COLLECTIVE, steps.EVALUATION}
     assert letters | {steps.WORK, steps.UNSOURCED} == set(trainers.SPANS)
-    assert {windows.OBSERVE, windows.REPLAY, windows.LOAD, windows.DRAIN} == set(trainers.WINDOWS)
+    assert {windows.OBSERVE, windows.REPLAY} == set(trainers.WINDOWS)
 
 
 @pytest.mark.parametrize(

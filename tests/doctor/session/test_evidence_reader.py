@@ -187,7 +187,7 @@ ERROR = [["error", 80, "ZeroDivisionError: by zero"], ["end", 90, "error"]]
 @pytest.mark.parametrize(
     ("window", "end", "why", "failed"),
     [
-        ("load", ERROR, "failed", "ZeroDivisionError: by zero"),
+        ("replay", ERROR, "failed", "ZeroDivisionError: by zero"),
         ("replay", [["end", 90, "exit"]], "failed", "exit status 3"),
         ("replay", [], "failed", "exit status 3"),
         ("observe", ERROR, "failed", None),
@@ -206,7 +206,7 @@ def test_a_process_that_fails_in_replay_is_found(tmp_path, window, end, why, fai
     assert (found and found.why) == failed
 
 
-@pytest.mark.parametrize(("window", "why"), [("replay", "steps"), ("load", "steps"), (None, "failed")])
+@pytest.mark.parametrize(("window", "why"), [("replay", "steps"), (None, "failed")])
 def test_an_error_in_replay_ends_the_run_as_the_doctor_would(tmp_path, window, why):
     write_settings(tmp_path)
     windows = [["window", name, 5, 40, 3, 10, 50] for name in ["observe", window] if name]

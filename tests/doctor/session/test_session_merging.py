@@ -14,7 +14,6 @@ from headrace.doctor.causes import diagnose
 from headrace.doctor.cli import app
 from headrace.doctor.report import document
 from headrace.doctor.session import decode_session, encode_session, merged, saved_session
-from headrace.doctor.session.model import UnreachedProcess
 from headrace.doctor.session.storage import _shift
 from headrace.errors import SessionError
 
@@ -99,8 +98,7 @@ def test_the_command_writes_a_session_that_show_reads(nodes, tmp_path):
 def session(tmp_path):
     facts = machine(cores=2.0)
     facts.time, facts.columns, facts.processes = [1, 2], {"cpu_cores_busy": [None, 1.5]}, {100: {"cpu_s": 3}}
-    unreached = [UnreachedProcess(9, "python -I x.py", "-I")]
-    return made_session(tmp_path, MadeRun(gpu=True, steps=5), machines=[facts], unreached=unreached)
+    return made_session(tmp_path, MadeRun(gpu=True, steps=5), machines=[facts])
 
 
 def test_a_session_comes_back_as_it_was(session):

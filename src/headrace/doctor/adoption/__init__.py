@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from headrace.doctor.adoption.adopt import adopt, described_loader
 from headrace.doctor.adoption.comparison import script_loader
-from headrace.doctor.adoption.image_reader import ScriptView, script_view, survey_of
 from headrace.doctor.adoption.module import files_beside, module_text
 from headrace.doctor.adoption.recipe import Adoption, LoaderRecipe
 from headrace.doctor.adoption.trial import loader_trial
@@ -16,13 +15,10 @@ from headrace.doctor.adoption.trial import loader_trial
 __all__ = [
     "Adoption",
     "LoaderRecipe",
-    "ScriptView",
     "adopt",
     "described_loader",
     "files_beside",
     "loader_trial",
     "module_text",
     "script_loader",
-    "script_view",
-    "survey_of",
 ]

@@ -61,7 +61,7 @@ def _recipe(
         raised = f": {look.errors[0]}" if look.errors else ""
         return LoaderRecipe(reason=f"No sample of {look.dataset} could be made again{raised}.", script=data.script)
     if look.length is None and look.opened is None:
-        why = f"{look.dataset} is a stream, and no sequence names its samples: hr.open takes tars and tables."
+        why = f"{look.dataset} is a stream, and hr.open takes tars and tables."
         return LoaderRecipe(reason=why, script=data.script)
     opened = look.opened or SampleFiles(())
     piped = next((each for each in opened.files if each.startswith("pipe:")), None)
@@ -69,10 +69,6 @@ def _recipe(
         return LoaderRecipe(reason=f"Its tars come out of a command, {piped}.", script=data.script)
     recipe = explained_recipe(look, explained)
     parts = [*recipe.parts, *_taken_otherwise(opened)]
-    is_listed = look.is_stream and look.length is not None
-    if is_listed:
-        note = f"whether the stream gives each of the {look.length} samples once an epoch was not seen; the Loader does"
-        parts.append(AdoptedPart(look.dataset, "loader", "shuffle", "check", note))
     if not data.takes_each_once and not data.is_stream:
         note = "the Loader takes each sample once an epoch: see weights=, balanced=, repeats= and samples_per_epoch="
         parts.append(AdoptedPart(data.sampler, "loader", "shuffle", "check", note))
@@ -83,15 +79,10 @@ def _recipe(
         degree=degree,
         reason=reason,
         batch_size=data.batch_size or look.batch_size,
-        shuffle=data.is_shuffled or opened.is_shuffled or (is_listed and not _is_in_order(look)),
+        shuffle=data.is_shuffled or opened.is_shuffled,
         drop_last=bool(data.described.get("drop_last")) or opened.drops,
         script=data.script,
     )
-
-
-def _is_in_order(look: Look) -> bool:
-    places = [each.index for each in look.samples if each.making == look.samples[0].making]
-    return places == sorted(places)
 
 
 def _taken_otherwise(opened: SampleFiles) -> Iterator[AdoptedPart]:

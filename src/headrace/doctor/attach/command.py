@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import select
-import shlex
 import shutil
 import signal
 import subprocess
@@ -23,15 +22,13 @@ from headrace.doctor.attach.process_tree import (
     Patience,
     ProcessGroup,
     adopting_orphans,
-    command_line,
     end_leftovers,
-    mapped_files,
 )
 from headrace.doctor.attach.signals import ControllingTerminal, SignalRelay
 from headrace.doctor.attach.standstill import StandstillMarks
 from headrace.doctor.probe import ProbeSettings
 from headrace.doctor.probe.look.value_look import HANGS, LOOK_FILE
-from headrace.doctor.session.model import CommandOutcome, Standstill, UnreachedProcess
+from headrace.doctor.session.model import CommandOutcome, Standstill
 
 SITE_FOLDER = Path(__file__).parent / "site"
 """Folder of the sitecustomize.py, which must come first on PYTHONPATH."""
@@ -51,12 +48,6 @@ _TRACKER_FOLDERS = ("WANDB_DIR", "COMET_OFFLINE_DIRECTORY", "NEPTUNE_DATA_DIRECT
 _TRACKER_ADDRESSES = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
 _SERVER_IDS = ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID")
 """Ids that are only valid on their server."""
-TORCH = "libtorch_python"
-NO_SITE = (
-    "its Python ran no sitecustomize of ours: an option -I, -E or -S, an environment or PYTHONPATH without it, or a "
-    "Python before 3.9"
-)
-MOST_SECONDS_BETWEEN = 16.0
 LOOK_S = 0.2
 OUTPUT = "output"
 """Name of the file for the output of a command that is not shown, in its session's folder."""
@@ -83,9 +74,8 @@ def exit_status(command: int, *, wait_share: float | None, fail_above: float | N
 
 
 class CommandResult(CommandOutcome):
-    """Outcome of a command, and what it left."""
+    """Outcome of a command, and what it left running."""
 
-    missed: list[UnreachedProcess] = msgspec.field(default_factory=list)
     leftovers: list[Leftover] = msgspec.field(default_factory=list)
 
 
@@ -142,7 +132,6 @@ class _Running:
         self._terminal = ControllingTerminal()
         self._group = ProcessGroup()
         self._descendants = Descendants()
-        self._unreached = UnreachedWatch(Path(settings.evidence))
         self.signals = SignalRelay(self._group.signal, self._descendants.signal_all)
         self._process: subprocess.Popen[bytes] | None = None
         self._start = time.monotonic()
@@ -219,7 +208,6 @@ class _Running:
             duration=round((self._end - self._start) * 1e6),
             last_lines=last_lines,
             standstill=self._standstill,
-            missed=list(self._unreached.missed.values()),
             leftovers=leftovers,
         )
 
@@ -240,7 +228,6 @@ class _Running:
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + LOOK_S
             self._descendants.look()
-            self._unreached.look(self._descendants)
 
     def _has_ended(self) -> bool:
         state = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
@@ -313,47 +300,3 @@ def trackers_offline(settings: ProbeSettings) -> Iterator[None]:
     """Take the trackers of this process offline in the context; they write to the scratch folder of the settings."""
     with patch.dict(os.environ, offline_environment(os.environ, Path(settings.scratch) / TRACKERS), clear=True):
         yield
-
-
-class UnreachedWatch:
-    """Search for processes with torch but without the probe.
-
-    A probe begins its file before torch is loaded. So a process with torch and no file has no probe, unless it is a
-    fork of an observed process and has written nothing yet. Reading a process's memory map makes it wait, so each is
-    read less and less often, until it has evidence or torch.
-    """
-
-    def __init__(self, evidence: Path, *, now: Callable[[], float] = time.monotonic) -> None:
-        self._evidence = evidence
-        self._now = now
-        self._next: dict[int, tuple[float, float]] = {}
-        self._reached_commands: set[tuple[str, ...]] = set()
-        self.reached: set[int] = set()
-        self.missed: dict[int, UnreachedProcess] = {}
-
-    def look(self, descendants: Descendants) -> None:
-        """Check the processes that are due."""
-        written = {int(file.name.rsplit("-", 2)[1]) for file in self._evidence.glob("*-*-*.jsonl")}
-        for pid in written.intersection(descendants.live) - self.reached:
-            self.reached.add(pid)
-            self.missed.pop(pid, None)
-            self._reached_commands.add(tuple(command_line(pid)))
-        now = self._now()
-        for pid in descendants.live.keys() - self.reached - self.missed.keys():
-            at, pause = self._next.get(pid, (now, 0.1))
-            if at <= now:
-                self._next[pid] = (now + pause, min(2 * pause, MOST_SECONDS_BETWEEN))
-                self._judge(pid)
-
-    def _judge(self, pid: int) -> None:
-        arguments = command_line(pid)
-        if TORCH not in mapped_files(pid) or not arguments:
-            return
-        failed = self._evidence / f"failed-{pid}.txt"
-        if tuple(arguments) in self._reached_commands and not failed.exists():
-            self.reached.add(pid)
-            return
-        why = NO_SITE
-        with contextlib.suppress(OSError):
-            why = f"its probe failed to start: {failed.read_text(errors='replace').strip().splitlines()[-1]}"
-        self.missed[pid] = UnreachedProcess(pid, shlex.join(arguments), why)

@@ -11,76 +11,54 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-PROC = Path("/proc")
+import psutil
+
+from headrace.system import read_text
+
 _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37  # prctl(2)
 
 
 @dataclass(frozen=True)
 class ProcessStat:
-    """One process by its line in /proc/PID/stat (man 5 proc_pid_stat)."""
+    """One process as the kernel knows it."""
 
     pid: int
-    name: str
-    state: str
+    status: str
     parent: int
     group: int
     session: int
-    started_ticks: int
-    """Ticks since boot; with the pid, they distinguish a process from a later one with the same number."""
+    started_s: float
+    """Start; with the pid, it distinguishes a process from a later one with the same number."""
 
     @property
     def has_ended(self) -> bool:
         """True if it has ended, even if still a zombie: its memory is gone, and only the exit status is left."""
-        return self.state in ("Z", "X", "x")
-
-
-def parse_process_stat(text: str) -> ProcessStat | None:
-    """Parse a line of /proc/PID/stat; None if the kernel did not write it."""
-    before, opened, after = text.partition("(")
-    name, closed, rest = after.rpartition(")")  # the name may contain any character
-    words = rest.split()
-    if not opened or not closed or len(words) < 20:
-        return None
-    try:
-        pid, *numbers = map(int, [before, *words[1:20]])
-    except ValueError:
-        return None
-    parent, group, session = numbers[:3]
-    return ProcessStat(pid, name, words[0], parent, group, session, numbers[18])
-
-
-def all_pids() -> set[int]:
-    return {int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()}
+        return self.status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
 
 def process_stat(pid: int) -> ProcessStat | None:
-    """Return a process's line in /proc/PID/stat, or None if it no longer exists."""
-    return parse_process_stat(_read_proc(pid, "stat") or "")
+    """Return the state of a process, or None if it no longer exists."""
+    with contextlib.suppress(psutil.Error, ProcessLookupError):
+        process = psutil.Process(pid)
+        with process.oneshot():
+            status, parent, started_s = process.status(), process.ppid(), process.create_time()
+        return ProcessStat(pid, status, parent, os.getpgid(pid), os.getsid(pid), started_s)
+    return None
 
 
 def command_line(pid: int) -> list[str]:
     """Return a process's arguments, or none if it has ended."""
-    return (_read_proc(pid, "cmdline") or "").split("\0")[:-1]
-
-
-def mapped_files(pid: int) -> str:
-    """Return the text of a process's memory map, or nothing if it has ended or may not be read."""
-    return _read_proc(pid, "maps") or ""
+    with contextlib.suppress(psutil.Error):
+        found: list[str] = psutil.Process(pid).cmdline()
+        return found
+    return []
 
 
 def ignores_hangup(pid: int) -> bool:
     """Return True if a process ignores the end of its terminal, as with nohup."""
-    ignored = re.search(r"^SigIgn:\s*(\w+)$", _read_proc(pid, "status") or "", re.MULTILINE)
+    ignored = re.search(r"^SigIgn:\s*(\w+)$", read_text(f"/proc/{pid}/status") or "", re.MULTILINE)
     return ignored is not None and bool(int(ignored[1], 16) & (1 << (signal.SIGHUP - 1)))
-
-
-def _read_proc(pid: int, name: str) -> str | None:
-    try:
-        return (PROC / str(pid) / name).read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError:
-        return None
 
 
 class ProcessGroup:
@@ -133,7 +111,7 @@ class Descendants:
         """Start before the command does: all existing processes are strangers."""
         self._command: int | None = None
         self.live: dict[int, ProcessStat] = {}
-        self._strangers = all_pids()
+        self._strangers = set(psutil.pids())
         self._groups = {now.group for pid in self._strangers if (now := process_stat(pid)) is not None}
 
     def started(self, command: int) -> None:
@@ -152,7 +130,7 @@ class Descendants:
 
         A signal handler may look at the same time, so nothing changes before the last statement.
         """
-        pids = all_pids()
+        pids = set(psutil.pids())
         known = [process_stat(pid) for pid in self.live]
         live = {now.pid: now for now in known if now is not None and self._is_live(now)}
         strangers = self._strangers & pids
@@ -175,7 +153,7 @@ class Descendants:
         live = self.live
         for pid in list(pids):
             now = process_stat(pid)
-            if now is not None and now.started_ticks == live[pid].started_ticks:
+            if now is not None and now.started_s == live[pid].started_s:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signum)
 
@@ -191,7 +169,7 @@ class Descendants:
         is about to hand it on.
         """
         before = self.live.get(now.pid)
-        if before is not None and before.started_ticks != now.started_ticks:
+        if before is not None and before.started_s != now.started_s:
             return False
         if not now.has_ended:
             return True

@@ -68,4 +68,4 @@ class StandstillMarks:
             free = shutil.disk_usage(SHARED_MEMORY).free
         except OSError:
             free = None
-        return Standstill({pid: one.state for pid, one in self._descendants.live.items()}, free)
+        return Standstill({pid: one.status for pid, one in self._descendants.live.items()}, free)

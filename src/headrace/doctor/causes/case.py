@@ -25,7 +25,6 @@ from headrace.doctor.measure import (
     with_loaders_as_one,
 )
 from headrace.doctor.probe import without_credentials
-from headrace.doctor.session.after_run import Calibration
 from headrace.doctor.session.model import Session
 from headrace.doctor.simulate import Change, Factor, Prediction, RecordedRun, StageChange, name_of, predicted, recorded
 
@@ -40,7 +39,7 @@ SLOWED = 0.85
 GOES_WITH = (1.0, 0.8, 0.5)
 """Share of a step's time that scales with its tokens or pixels: upper bound, usual value, lower bound."""
 HIGH, MEDIUM, LOW = "high", "medium", "low"
-"""Levels of confidence: based on recorded work alone, also on timings after the run, or on an assumption."""
+"""Levels of confidence: based on recorded work alone, also on the Loader's trial, or on an assumption."""
 
 
 @dataclass(frozen=True)
@@ -167,11 +166,6 @@ class Case:
     def stages(self, *categories: str, label: str = "") -> list[StagePart]:
         """Return the stages of making a batch in these categories with `label` in their label."""
         return [one for one in self.making.stages if one.category in categories and label in one.label]
-
-    @property
-    def calibrations(self) -> list[Calibration]:
-        survey = self.session.survey
-        return [] if survey is None else survey.calibrations
 
     @cached_property
     def stalled(self) -> float:

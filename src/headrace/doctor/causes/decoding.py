@@ -2,14 +2,111 @@
 
 from __future__ import annotations
 
-from headrace.doctor.adoption import ScriptView, script_view
+from dataclasses import dataclass
+
 from headrace.doctor.causes.case import WORTH, Case, sample_us, share_of
 from headrace.doctor.causes.cause import Cause, Proposal, RemedyKind
 from headrace.doctor.causes.remedy import FEW_LINES
+from headrace.doctor.measure import TrainerView
 from headrace.doctor.quantities import duration, percent
-from headrace.doctor.simulate import factor, scaled
+from headrace.doctor.session.model import Session
+from headrace.doctor.simulate import scaled, untimed
 
-ASSUMED = (0.3, 1.0)
+ASSUMED = (0.2, 0.8)
+"""Share of the present time that the reader takes: of 24 photographs whole 7 to 62 %, of PNGs up to 63 %."""
+PILLOW, OPENCV = "Pillow", "OpenCV"
+GEOMETRY = {
+    "CenterCrop", "HorizontalFlip", "OpenCV cvtColor", "OpenCV flip", "OpenCV resize", "Pillow convert", "Pillow crop",
+    "Pillow resize", "Pillow transpose", "RandomCrop", "RandomHorizontalFlip", "RandomResizedCrop", "Resize",
+    "torchvision center_crop", "torchvision hflip", "torchvision horizontal_flip", "torchvision resize",
+    "torchvision resized_crop",
+}  # fmt: skip
+"""Transforms that a view covers, by the names of docs/doctor/internals.md."""
+VALUES = {
+    "ConvertImageDtype", "Normalize", "OpenCV normalize", "PILToTensor", "ToDtype", "ToImage", "ToTensor", "ToTensorV2",
+    "torchvision convert_image_dtype", "torchvision normalize", "torchvision pil_to_tensor", "torchvision to_dtype",
+    "torchvision to_image", "torchvision to_tensor",
+}  # fmt: skip
+"""Transforms that a dtype and `normalize=` cover."""
+READER_FILTERS = {
+    PILLOW: {"nearest": "nearest", "bilinear": "triangle", "bicubic": "bicubic", "lanczos": "lanczos"},
+    OPENCV: {"bilinear": "linear"},
+}
+"""ImageReader's filters, by library and name of the script's filter."""
+
+
+@dataclass(frozen=True)
+class ScriptView:
+    """View of an image in a script: its window and its values.
+
+    Steps and values are code with `hr` for headrace.
+    """
+
+    library: str
+    """Library that decodes images: Pillow or OpenCV."""
+    steps: tuple[str, ...]
+    """Steps of the view, `hr.RandomResizedCrop(192, scale=(0.5, 1.0))`; none for the whole image."""
+    dtype: str = "uint8"
+    normalize: str = ""
+    """`hr.IMAGENET`, or `hr.Normalize(mean, std)`; empty without normalization."""
+    filter: str = "bilinear"
+    """Resize filter of the script."""
+    replaces: frozenset[str] = frozenset()
+    """Labels of the transforms that the view, the dtype and `normalize` cover."""
+
+    @property
+    def window(self) -> str:
+        """Name of the first step that crops or resizes; empty for the whole image."""
+        names = [step.removeprefix("hr.").partition("(")[0] for step in self.steps]
+        return next((name for name in names if "Flip" not in name), "")
+
+    @property
+    def reader_filter(self) -> str | None:
+        """ImageReader's name of the script's filter; None if it lacks the filter."""
+        return READER_FILTERS[self.library].get(self.filter)
+
+    @property
+    def code(self) -> str:
+        steps = self.steps[0] if len(self.steps) == 1 else f"[{', '.join(self.steps)}]"
+        values = [f'dtype="{self.dtype}"'] * (self.dtype != "uint8") + [f"normalize={self.normalize}"] * bool(
+            self.normalize
+        )
+        if self.window and self.reader_filter not in (None, "triangle"):
+            values.append(f'filter="{self.reader_filter}"')
+        if self.library != OPENCV:  # which turns images by their EXIF orientation
+            values.append("exif=False")
+        text = f"hr.ImageReader({', '.join([*([f'view={steps}'] if self.steps else []), *values])})"
+        return text.replace("hr.", "headrace.")
+
+
+def script_view(session: Session, view: TrainerView) -> ScriptView | None:
+    """Return the view of the images in the loader that a training waits for; None if no image is decoded.
+
+    It comes from inspected samples; without them, it is the whole image. A reader has no augmentations, so values after
+    them are left out.
+    """
+    if not view.batch_production:
+        return None
+    stages = [(one.category, one.label) for one in view.batch_production[0].stages]
+    decoders = [label for category, label in stages if category == "decode"]
+    if any(PILLOW in label for label in decoders):
+        library = PILLOW
+    elif any(OPENCV in label or "cv2" in label for label in decoders):
+        library = OPENCV
+    else:
+        return None
+    image = session.looked_image
+    if image is None:
+        return ScriptView(library, ())
+    covered = GEOMETRY if image.is_augmented else GEOMETRY | VALUES
+    return ScriptView(
+        library=library,
+        steps=tuple(image.steps),
+        dtype="uint8" if image.is_augmented else image.dtype,
+        normalize="" if image.is_augmented else image.normalize,
+        filter=image.filter,
+        replaces=frozenset(covered.intersection(label for category, label in stages if category == "transform")),
+    )
 
 
 def image_reader(case: Case, kind: RemedyKind) -> Proposal | None:
@@ -23,16 +120,14 @@ def image_reader(case: Case, kind: RemedyKind) -> Proposal | None:
     kind = kind.titled(f"ImageReader in place of {view.library}'s decoding{_and_view(view)}")
     if share < WORTH:
         return None
-    left = factor(case.calibrations, kind.code, "image", assumed=ASSUMED)
-    timed = next((one.view for one in case.calibrations if one.remedy == kind.code), "") or view.code
     return kind.leaving(
         case,
-        left,
+        untimed(*ASSUMED),
         scaled(replaced),
         why=f"{view.library} and what follows it take {duration(sample_us(replaced))} a sample, {percent(share)} of "
         f"making a batch; ImageReader decodes only what the window shows.",
         costs=["the lines of the dataset that decode", _difference(view)],
-        hint=f"in the dataset's __init__: self.read = {timed}; in __getitem__: self.read(path), or the bytes. "
+        hint=f"in the dataset's __init__: self.read = {view.code}; in __getitem__: self.read(path), or the bytes. "
         "headrace.decode_image does the same in one call",
     )
 

@@ -36,7 +36,7 @@ def diagnose(session: Session) -> Diagnosis:
         batch_production=[making for view in views for making in view.batch_production],
         ranks=by_rank,
         findings=found,
-        cost=cost(session, views, join),
+        cost=cost(session, views),
         data_share=None if main is None else main.data_share,
         ending=list(ending(session, main, found)),
         statements=list(statements(session, main, by_rank, found)),

@@ -1,4 +1,4 @@
-"""Memory of a machine: a process killed for want of it, swapping, copied pages, and /dev/shm."""
+"""Memory of a machine: a process killed for want of it, copied pages, and /dev/shm."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ MIB = 1 << 20
 DOCKER_SHM_BYTES = 64 * MIB
 """Default size of /dev/shm in a Docker container."""
 NEARLY_FULL = 0.8
-SWAP_BYTES_PER_S = 1 * MIB
 COPIED_BYTES = 64 * MIB
 COPIED_SHARE = 0.01
 """Share of total memory. Copying is reported if it exceeds this and `COPIED_BYTES`."""
@@ -35,17 +34,6 @@ def kill_findings(host: Host) -> Iterator[Finding]:
 
 def memory_findings(host: Host) -> Iterator[Finding]:
     """Yield shortages of a machine's memory."""
-    stalled = host.mean("pressure_memory_some_share") or 0.0
-    moved = sum(host.mean(f"swap_{way}_bytes_per_s") or 0.0 for way in ("in", "out"))
-    if moved >= SWAP_BYTES_PER_S:
-        in_use, free = host.peak("swap_used_bytes"), host.least_free_bytes
-        yield Finding(
-            "swapping",
-            stalled,
-            f"The machine swaps {size(moved)} a second.",
-            f"{size(in_use)} of swap in use, {size(free)} of memory left at the least.",
-            "Use fewer workers or a smaller prefetch_factor, or keep less of the dataset in Python objects.",
-        )
     yield from _copied(host)
     yield from _shared_memory(host)
 
@@ -90,7 +78,6 @@ KILLS = Cause(
 )
 CAUSE = Cause(
     findings={
-        "swapping": "The machine swaps 1 MB a second or more.",
         COPY_ON_WRITE: "Workers copied 64 MB and 1 % of the memory.",
         "shm": "There are workers, and `/dev/shm` has 64 MB or is 80 % full.",
     },

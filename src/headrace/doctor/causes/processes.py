@@ -1,4 +1,4 @@
-"""Processes that hang, die or cannot be observed, and notes of the probes."""
+"""Processes that hang, die or cannot be observed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from headrace.doctor.causes.cause import APART, Cause, Run
 from headrace.doctor.causes.stage_names import who
-from headrace.doctor.measure import FORWARD, Finding
-from headrace.doctor.quantities import counted, percent
+from headrace.doctor.measure import Finding
+from headrace.doctor.quantities import counted
 from headrace.doctor.session.model import ProbedProcess, Session
 
 DIED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)")
@@ -30,43 +30,6 @@ LAUNCHERS = re.compile(
 """Exceptions that a launcher raises for a failed child: torchrun, accelerate, torch.multiprocessing."""
 PEER_LOST = re.compile(r"closed by peer|reset by peer|remote process exited|remote worker|peer.* (?:crash|terminat)")
 """Errors of collectives in a rank that lost a peer."""
-NOTES = {
-    "hook-off": ("A hook of the doctor failed and was removed", "What it measures is missing from this report."),
-    "not-known": ("A library is of a version that the doctor does not know", "Look for a newer Headrace."),
-    "engine": ("The training engine is not understood", "Steps may be counted otherwise than the engine does."),
-    "no-optimizer": ("No optimizer stepped", "Look at the figures by batch; there are none by step."),
-    "optimizers": ("Optimizers step several times an iteration", "A step is one iteration of the loop."),
-    "scaler": ("GradScaler skipped steps", "Look at the loss scale: skipped steps train nothing."),
-    "capture": ("CUDA graphs are captured", "Work inside a graph is not told apart on the GPU."),
-    "data-parallel": (
-        "nn.DataParallel is used",
-        "Look at DistributedDataParallel: DataParallel copies the model at each step, and one process feeds all GPUs.",
-    ),
-    "compile": ("torch.compile is used", "Compilation falls into the first steps; a longer warm-up leaves it out."),
-    "thread": (
-        "Batches are fetched in a thread",
-        "The loop waits for that thread, and not for the DataLoader: its wait is not seen as data wait.",
-    ),
-    "disk": ("Evidence could not be written", "Look at the space on the disk of the session's folder."),
-    "thread-died": ("An exception ended a thread", "Look at its traceback, among the notes."),
-    "no-replay": (
-        "The same batches were not trained on again",
-        "The time that a step takes without waiting for data was not measured.",
-    ),
-    "no-look": (
-        "What the samples hold is not known",
-        "Headrace's Loader was not tried. Look at what the dataset does in the training process, in a thread.",
-    ),
-    "replay-failed": (
-        "The script failed while its steps were repeated",
-        "Look at what it counts on at the end of an epoch: a short first epoch goes on with a few cached batches.",
-    ),
-    "leftover": ("A process outlived the command", "Look at what starts it: the doctor has ended it."),
-    "empty": ("An evidence file could not be read", "Look at the space on the disk of the session's folder."),
-}
-"""Meaning of a note and advice, by code."""
-PLAIN = frozenset(("scratch-saves", "enough", "long-enough"))
-"""Codes of notes that need no action."""
 
 
 def failed_process(session: Session) -> ProbedProcess | None:
@@ -120,14 +83,6 @@ def process_findings(run: Run) -> Iterator[Finding]:
             "a fork.",
         )
     yield from _killed(session)
-    for missed in session.unreached:
-        yield Finding(
-            "unreached",
-            0.0,
-            f"Process {missed.pid} could not be observed: {missed.why}",
-            missed.command,
-            "Start it in a way that keeps PYTHONPATH and HEADRACE_DOCTOR, without -I and -E.",
-        )
     cut = [process for process in session.processes if process.cut]
     if cut:
         yield Finding(
@@ -178,38 +133,12 @@ def _killed(session: Session) -> Iterator[Finding]:
             )
 
 
-def note_findings(run: Run) -> Iterator[Finding]:
-    """Yield one finding for each code and text, no matter how many processes report it.
-
-    The weight is the share of a step that the note concerns; 0 if no step was measured or no part is concerned.
-    """
-    view = run.view
-    seen: dict[tuple[str, str], list[int]] = {}
-    for note in run.session.notes:
-        if note.code not in PLAIN:
-            seen.setdefault((note.code, note.text), []).append(note.pid or 0)
-    for (code, text), pids in seen.items():
-        meaning, advice = NOTES.get(code, (f"The probe notes {code!r}", ""))
-        where = f"process {pids[0]}" if pids[0] else ""
-        where += f" and {counted(len(set(pids)) - 1, 'other')}" if len(set(pids)) > 1 else ""
-        share = view.share(FORWARD) if code == "data-parallel" and view is not None else 0.0
-        if share and view is not None:
-            where += f"; copies are made within {FORWARD}, {percent(share)} of each {view.training.unit}"
-        yield Finding(code, share, f"{meaning}: {text}", where, advice)
-
-
 PROCESSES = Cause(
     findings={
         "hung": "A process has spent far longer on one batch than on any before.",
         "killed": "Something killed a worker, or it crashed in native code.",
-        "unreached": "A process could not be observed.",
         "cut": "The evidence of a process is a sample, or ends in the middle.",
     },
     find=process_findings,
     order=APART,
-)
-NOTED = Cause(
-    findings={code: f"{meaning}." for code, (meaning, _) in NOTES.items()},
-    find=note_findings,
-    explains=("data-parallel",),
 )

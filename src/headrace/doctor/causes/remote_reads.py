@@ -103,7 +103,7 @@ class RemoteFigures:
         each = f"{size(self.bytes / self.requests)} each" if self.requests else size(self.bytes)
         said = [
             f"{self.place}: {number(a_sample) if a_sample >= 0.1 else f'{a_sample:.2g}'} requests a sample, {each}",
-            f"answers begin after {duration(store.latency_us(0.5))} (95 %: {duration(store.latency_us(0.95))})",
+            f"answers begin after {duration(store.first_us / max(store.requests, 1))} on average",
         ]
         failed, requests = (sum(getattr(one, name) for one in self.stores) for name in ("failed", "requests"))
         if failed >= FAILING * requests:

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+import psutil
+
 from headrace.doctor.causes.cause import LEADS, Cause, Run
 from headrace.doctor.causes.processes import hanging
 from headrace.doctor.causes.stage_names import who
@@ -132,14 +134,14 @@ def _lost_worker(session: Session, ranks: Sequence[StandingRank]) -> tuple[str, 
     for worker in session.processes:
         if worker.role != "worker" or worker.parent not in parents or worker.ended is not None:
             continue
-        state = states.get(worker.pid, "Z")
-        if state == "T":
+        state = states.get(worker.pid, psutil.STATUS_ZOMBIE)
+        if state == psutil.STATUS_STOPPED:
             return (
                 WORKER,
                 f"The run stands still: {who(session, worker)} is stopped (SIGSTOP), and its batches are missing.",
                 f"Continue it with kill -CONT {worker.pid}, and find out what stops it: a debugger, or job control.",
             )
-        if state == "Z":
+        if state == psutil.STATUS_ZOMBIE:
             return (
                 WORKER,
                 f"The run stands still: {who(session, worker)} has died, and its batches are missing.",

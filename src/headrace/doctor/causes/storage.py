@@ -1,10 +1,9 @@
-"""Storage: reads limited by disks or a network."""
+"""Storage: reads limited by disks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from headrace.doctor.causes.case import Case, sample_us
 from headrace.doctor.causes.cause import MACHINE, Cause, Run, of_machines
@@ -27,7 +26,6 @@ def storage_findings(run: Run) -> Iterator[Finding]:
         read *= run.view.wait_share or 0.0
     for one in of_machines(_reads_from_disk)(run):
         yield replace(one, weight=max(one.weight, read))
-    yield from of_machines(_network)(run)
 
 
 def _reads_from_disk(host: Host) -> Iterator[Finding]:
@@ -45,22 +43,6 @@ def _reads_from_disk(host: Host) -> Iterator[Finding]:
         f"{size(disk)} in all, {size(rate)} a second{waited}; there are {size(memory)} of memory for caching.",
         "A second epoch reads it again unless it fits into memory: pack small files into larger ones, read them in "
         "order, copy them to memory or a local disk (headrace stage), or put them on faster storage.",
-    )
-
-
-def _network(host: Host) -> Iterator[Finding]:
-    """Find network mounts and name their servers: the kernel's disk counters do not include them."""
-    rate = host.mean("command_read_call_bytes_per_s")
-    mounts: list[dict[str, Any]] = [mount for mount in host.facts.get("mounts") or [] if mount["network"]]
-    if not mounts or rate is None or rate < READ_BYTES_PER_S:
-        return
-    named = ", ".join(f"{mount['path']} ({mount['kind']}, from {mount['source']})" for mount in mounts)
-    yield Finding(
-        "network-storage",
-        0.0,
-        f"Data is read over a network: {named}.",
-        f"{size(rate)} a second in all; this machine's disk figures do not include it.",
-        "Opening a file costs a round trip: pack small files into larger ones, or copy them to a local disk.",
     )
 
 
@@ -91,7 +73,6 @@ def waiting_share(case: Case, *categories: str) -> float:
 CAUSE = Cause(
     findings={
         FROM_DISK: "A fifth or more of what the workers read came from storage, at 1 MB a second or more.",
-        "network-storage": "Files are open on a network file system, and read at 1 MB a second or more.",
     },
     find=storage_findings,
     order=MACHINE,

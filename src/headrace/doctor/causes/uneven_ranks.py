@@ -288,6 +288,19 @@ def same_shape(case: Case, kind: RemedyKind) -> Proposal | None:
     return kind.unpredicted(why, prediction=prediction)
 
 
+def copied_model(session: Session, view: TrainerView) -> Iterator[Finding]:
+    """Find a model that DataParallel copies to each device in every step. The weight is the part that copies it."""
+    for note in [one for one in session.notes if one.code == "data-parallel"][:1]:
+        share = view.share(FORWARD)
+        yield Finding(
+            note.code,
+            share,
+            f"{note.text} It copies the model to each device in every step.",
+            f"copies are made within {FORWARD}, {percent(share)} of each {view.training.unit}",
+            "Use DistributedDataParallel: each device then has a process and a loader of its own.",
+        )
+
+
 def ddp(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose one process for each device in place of DataParallel."""
     if all(note.code != "data-parallel" for note in case.session.notes):
@@ -317,6 +330,21 @@ RANKS = Cause(
             hint="headrace.BucketBatchSampler, or one random size a step, drawn from the step's number on every rank",
             costs=("samples of a batch are drawn from one bucket of sizes",),
         ),
+    ],
+)
+DEVICES = Cause(
+    findings={
+        DEVICE_PARTS: "A batch is a list of a part for each device, and the largest is 1.05 times the mean or more.",
+    },
+    find=of_steps(device_findings),
+    order=APART,
+    explains=(DEVICE_PARTS,),
+)
+COPIES = Cause(
+    findings={"data-parallel": "nn.DataParallel copies the model to each device in every step."},
+    find=of_steps(copied_model),
+    explains=("data-parallel",),
+    remedies=[
         RemedyKind(
             "ddp",
             "DistributedDataParallel in place of DataParallel",
@@ -328,12 +356,4 @@ RANKS = Cause(
             costs=("a process a device (torchrun), each with workers of its own",),
         ),
     ],
-)
-DEVICES = Cause(
-    findings={
-        DEVICE_PARTS: "A batch is a list of a part for each device, and the largest is 1.05 times the mean or more.",
-    },
-    find=of_steps(device_findings),
-    order=APART,
-    explains=(DEVICE_PARTS,),
 )

@@ -198,11 +198,13 @@ def _noise(session: Session, view: TrainerView, step_us: float) -> Iterator[Stat
 def _untrained(session: Session) -> Statement:
     if session.outcome.why == "not found":
         return Statement("not-run", "Nothing was run.")
-    seen = "no Python process that could be observed imported torch"
+    seen = (
+        "no Python process that could be observed imported torch (python -I or -E, a PYTHONPATH of its own or a "
+        "container hides one)"
+    )
     if any("torch" in process.facts for process in session.processes):
         seen = "torch was imported, but no DataLoader was iterated and no optimizer stepped"
-    unreached = f"; {counted(len(session.unreached), 'process')} could not be observed" if session.unreached else ""
-    return Statement("no-training", f"No training was seen: {seen}{unreached}.")
+    return Statement("no-training", f"No training was seen: {seen}.")
 
 
 def cause_words(view: TrainerView) -> str:

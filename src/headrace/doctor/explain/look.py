@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations, takewhile
 from keyword import iskeyword
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,6 @@ from headrace.errors import SessionError
 LeafPath = tuple[str | int, ...]
 _ORIENTATION = 0x0112  # EXIF
 _NUMPY = b"\x93NUMPY"
-_MOST_TEXT = 200
-"""Characters at the end of a path that are searched for a name."""
 
 
 def path_text(path: LeafPath) -> str:
@@ -154,7 +151,7 @@ class Look:
     dataset: str = ""
     """Name of the dataset's class."""
     length: int | None = None
-    """Length of the dataset, or for a stream of the sequence that names its samples, None without one."""
+    """Length of the dataset; None for a stream."""
     is_stream: bool = False
     chosen: list[int] | None = None
     """Indices of the samples that the loader takes; None for all."""
@@ -236,21 +233,11 @@ def _frozen(value: Any) -> Any:
 
 
 def _columned(outline: Mapping[str, Any], held: bytes) -> tuple[list[LookedSample], int | None, dict[str, list[Any]]]:
-    """Return the samples, the length of the dataset, and columns with an element per sample.
-
-    A stream's samples are indexed by a column of its own that names them, if there is one.
-    """
+    """Return the samples, the length of the dataset, and columns with an element per sample."""
     samples, length = _samples(outline["samples"], held), outline["length"]
-    columns = {(one["name"], one["length"]): json.loads(_bytes(held, one["at"])) for one in outline["columns"]}
     if outline["opened"] and length is None:
         return samples, length, member_columns({each.index: each.members for each in samples})
-    if length is None:
-        paths = [next((path for path, _ in each.places if path is not None), "") for each in samples]
-        found = places_of(paths, columns.values())
-        if found is None:
-            return samples, None, {}
-        length = found[0]
-        samples = [replace(each, index=place) for each, place in zip(samples, found[1], strict=True)]
+    columns = {(one["name"], one["length"]): json.loads(_bytes(held, one["at"])) for one in outline["columns"]}
     return samples, length, {name: column for (name, size), column in columns.items() if size == length}
 
 
@@ -346,7 +333,7 @@ def decoded(data: bytes) -> dict[str, Array]:
     return {name: array for name, array in found.items() if array.ndim in (2, 3)}
 
 
-# Samples of streams: values in their files, and the sequence that names the files.
+# Samples of streams: values in their files.
 
 
 def member_columns(members: Mapping[int, Mapping[str, bytes]]) -> dict[str, list[Any]]:
@@ -385,24 +372,3 @@ def _as_numbers(column: list[Any]) -> list[Any]:
     """Return a column of files with one integer each as numbers."""
     is_number = all(isinstance(one, str) and one.strip().lstrip("-").isdecimal() for one in column if one is not None)
     return [None if one is None else int(one) for one in column] if is_number else column
-
-
-def places_of(paths: Sequence[str], columns: Iterable[Sequence[Any]]) -> tuple[int, list[int]] | None:
-    """Return the length of the column that names all of these files uniquely, and their positions in it.
-
-    A name matches if the path contains it; the longest match counts. Of several columns, the one with the longest names
-    counts. A column that names a file twice is ignored.
-    """
-    found: list[tuple[int, int, list[int]]] = []
-    for column in columns:
-        places = {one: place for place, one in enumerate(column) if isinstance(one, str) and one}
-        named = list(takewhile(bool, (_name_in(path, places) for path in paths)))
-        if len(places) == len(column) and len(named) == len(paths) and len(set(named)) == len(set(paths)):
-            found.append((min(map(len, named), default=0), len(column), [places[name] for name in named]))
-    return max(found, key=lambda each: each[0])[1:] if found else None
-
-
-def _name_in(path: str, places: Mapping[str, int]) -> str:
-    path = path[-_MOST_TEXT:]
-    parts = (path[start:end] for start, end in combinations(range(len(path) + 1), 2))
-    return max((part for part in parts if part in places), key=len, default="")

@@ -1,32 +1,22 @@
-"""Readings of the command's processes: CPU time, memory and open files."""
+"""Readings of the command's processes: CPU time and memory."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from contextlib import suppress
 from typing import Any
 
 import psutil
 
-from headrace.doctor.machine.host import Rates, Readings, disk_of
-from headrace.system import Mount, mounts, read_text
+from headrace.doctor.machine.host import Rates, Readings
+from headrace.system import read_text
 
 DETAILS_SHARE = 0.003
-"""Share of one core for readings of memory and open files of all processes."""
+"""Share of one core for readings of memory of all processes."""
 DETAILS_CREDIT_S = 0.1
 """Initial seconds, so that the first workers are read soon after their fork."""
 DETAILS_INTERVAL_S = 5.0
-NO_FILES = ("/dev/", "/proc/", "/sys/")
-MOST_FILES = 4096
-"""Maximum number of counted files. Files seen later are not open all the time."""
-TOLD_FILES = 64
-GROWING = {
-    "command_read_call_bytes_per_s": "read_call_bytes",
-    "command_read_bytes_per_s": "read_bytes",
-}
-"""Columns that are the growth per second of a figure, summed over all processes."""
 
 
 class ProcessReadings:
@@ -78,16 +68,6 @@ class ProcessReadings:
             ):
                 self.figures[name] = max(value, self.figures.get(name, 0))
 
-    def files(self) -> list[str]:
-        """Return the paths of files open for reading."""
-        with suppress(psutil.Error):
-            return [
-                one.path
-                for one in self.process.open_files()
-                if one.mode in ("r", "r+", "a+") and not one.path.startswith(NO_FILES)
-            ]
-        return []
-
 
 class Processes:
     """The doctor's descendants: the command's processes, and orphans of theirs, which the doctor adopts."""
@@ -98,9 +78,6 @@ class Processes:
         self._doctor = psutil.Process()
         self._others = {one for one in self._doctor.children() if one.pid != root}
         """Children that the doctor had before the command."""
-        self._mounts = mounts(read_text, root)
-        self._files: Counter[Mount] = Counter()
-        self._paths: Counter[str] = Counter()
         self._live: dict[psutil.Process, ProcessReadings] = {}
         self._ended: list[ProcessReadings] = []
         self._left_s, self._earned_at_s = DETAILS_CREDIT_S, rates.now_s
@@ -122,31 +99,16 @@ class Processes:
         known, waited = [*self._ended, *self._live.values()], self._doctor.cpu_times()
         used_s = sum(one.used_s for one in self._live.values()) + waited.children_user + waited.children_system
         pss = [one.pss_bytes for one in self._live.values() if one.pss_bytes is not None]
-        row: Readings = {
+        # Over all processes ever seen that report the figure, so that the sum only grows.
+        read = [one.figures["read_bytes"] for one in known if "read_bytes" in one.figures]
+        return {
             "command_pss_bytes": sum(pss) if pss and len(pss) == len(self._live) else None,
             "cpu_cores_command": self._rates.per_second("used_s", used_s if known else None),
+            "command_read_bytes_per_s": self._rates.per_second("read_bytes", sum(read) if read else None),
         }
-        for column, figure in GROWING.items():
-            # Over all processes ever seen that report the figure, so that the sum only grows.
-            values = [one.figures[figure] for one in known if figure in one.figures]
-            row[column] = self._rates.per_second(column, sum(values) if values else None)
-        return row
 
     def facts(self) -> dict[str, Any]:
-        found = [
-            {
-                "path": mount.point,
-                "kind": mount.kind,
-                "source": mount.source,
-                "network": mount.is_network,
-                # btrfs and others have their own device number; then only the source's name identifies the device.
-                "disk": disk_of(mount.number) or disk_of(mount.source),
-                "files_seen": files,
-            }
-            for mount, files in self._files.most_common()
-        ]
-        files = [{"path": path, "seen": seen} for path, seen in self._paths.most_common(TOLD_FILES)]
-        return {"mounts": found, "files": files}
+        return {}
 
     def figures(self) -> dict[int, dict[str, Any]]:
         """Return figures by pid; of two processes with the same number, the later."""
@@ -165,13 +127,4 @@ class Processes:
             began = time.thread_time()
             one.detailed_at_s = now_s
             one.read_memory()
-            paths = one.files()
-            self._files.update(mount for path in paths if (mount := _mount_of(path, self._mounts)) is not None)
-            self._paths.update(path for path in paths if path in self._paths or len(self._paths) < MOST_FILES)
             self._left_s -= time.thread_time() - began
-
-
-def _mount_of(path: str, mounted: list[Mount]) -> Mount | None:
-    """Return the mount that contains a path; the later of two at the same mount point."""
-    holding = [mount for mount in mounted if path == mount.point or path.startswith(mount.point.rstrip("/") + "/")]
-    return max(reversed(holding), key=lambda mount: len(mount.point), default=None)

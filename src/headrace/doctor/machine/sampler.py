@@ -9,51 +9,16 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from headrace.doctor.machine.host import (
-    Cores,
-    Disks,
-    Gpus,
-    MachineMemory,
-    MachinePart,
-    Pressure,
-    Rates,
-    Readings,
-    load_nvml,
-)
+from headrace.doctor.machine.host import Cores, MachineMemory, MachinePart, Pressure, Rates, Readings
 from headrace.doctor.machine.processes import Processes
 from headrace.doctor.probe.settings import SessionClock
 from headrace.doctor.session.model import Machine
 from headrace.system import ControlGroups, read_text
 
 MOST_ROWS = 3600
+"""Maximum number of readings: an hour, since a run that is only observed is measured at its start."""
 _Part = TypeVar("_Part", bound=MachinePart)
 _Result = TypeVar("_Result")
-
-
-class ReadingTable:
-    """Readings of a run of any length, in bounded memory.
-
-    When the table is full, every second row is dropped; the caller then reads half as often.
-    """
-
-    def __init__(self, most_rows: int = MOST_ROWS) -> None:
-        self.time: list[int] = []
-        self.columns: dict[str, list[float | None]] = {}
-        self.thinned = 1
-        """Readings per remaining row."""
-        self._most_rows = most_rows
-
-    def append(self, time_us: int, row: Readings) -> None:
-        """Add a row. A late column is None in earlier rows."""
-        for name in row:
-            self.columns.setdefault(name, [None] * len(self.time))
-        self.time.append(time_us)
-        for name, values in self.columns.items():
-            values.append(row.get(name))
-        if len(self.time) >= self._most_rows:
-            self.thinned *= 2
-            self.time = self.time[1::2]
-            self.columns = {name: values[1::2] for name, values in self.columns.items()}
 
 
 INTERVAL_S = 1.0
@@ -67,24 +32,16 @@ class MachineSampler:
     A part that fails is switched off and named in the facts.
     """
 
-    def __init__(
-        self,
-        clock: SessionClock,
-        root_pid: int,
-        *,
-        interval_s: float = INTERVAL_S,
-        load_nvml: Callable[[], Any] = load_nvml,
-    ) -> None:
-        """`interval_s` is the time between two readings; it grows in a run of more than an hour."""
+    def __init__(self, clock: SessionClock, root_pid: int, *, interval_s: float = INTERVAL_S) -> None:
+        """`interval_s` is the time between two readings."""
         self._clock = clock
         self._root = root_pid
         self._interval_s = interval_s
-        self._load_nvml = load_nvml
         self._parts: list[MachinePart] = []
         self._processes: Processes | None = None
-        self._gpus: Gpus | None = None
         self._off: dict[str, str] = {}
-        self._table = ReadingTable()
+        self._time: list[int] = []
+        self._columns: dict[str, list[float | None]] = {}
         self._rates = Rates()
         self._last: Machine | None = None
         self._lock = threading.Lock()
@@ -113,11 +70,9 @@ class MachineSampler:
         self._read()
         with self._lock:
             self._last = self._measured()
-            if self._gpus is not None:
-                self._gpus.close()
 
     def _open(self) -> None:
-        """Open every part: processes first, since the command may be short; the GPUs last, since NVML is slow.
+        """Open every part: processes first, since the command may be short.
 
         For a command that has already ended, the doctor's own surroundings are used.
         """
@@ -127,10 +82,8 @@ class MachineSampler:
         rates.now_s = self._now_s()
         self._processes = self._add(Processes.name, lambda: Processes(pid, rates))
         self._add(Cores.name, lambda: Cores(pid, cgroups, rates))
-        self._add(MachineMemory.name, lambda: MachineMemory(cgroups, rates))
+        self._add(MachineMemory.name, lambda: MachineMemory(cgroups))
         self._add(Pressure.name, lambda: Pressure(cgroups, rates))
-        self._add(Disks.name, lambda: Disks(rates))
-        self._gpus = self._add(Gpus.name, lambda: Gpus(self._load_nvml))
 
     def _add(self, name: str, make: Callable[[], _Part]) -> _Part | None:
         part = self._try(name, make)
@@ -162,11 +115,20 @@ class MachineSampler:
             doctor = self._rates.per_second("doctor", time.process_time())
             others = None if busy is None or command is None else max(busy - command - (doctor or 0.0), 0.0)
             row["cpu_cores_other"] = others
-            self._table.append(now_us, row)
+            self._append(now_us, row)
         return time.thread_time() - began
 
+    def _append(self, time_us: int, row: Readings) -> None:
+        """Add a row. A late column is None in earlier rows."""
+        if len(self._time) < MOST_ROWS:
+            for name in row:
+                self._columns.setdefault(name, [None] * len(self._time))
+            self._time.append(time_us)
+            for name, values in self._columns.items():
+                values.append(row.get(name))
+
     def _pause_s(self, cost_s: float) -> float:
-        return max(self._interval_s * self._table.thinned, cost_s / MOST_SHARE)
+        return max(self._interval_s, cost_s / MOST_SHARE)
 
     def _measured(self) -> Machine:
         facts: dict[str, Any] = {}
@@ -176,8 +138,8 @@ class MachineSampler:
         return Machine(
             host=socket.gethostname(),
             facts=facts,
-            time=list(self._table.time),
-            columns={name: list(values) for name, values in self._table.columns.items()},
+            time=list(self._time),
+            columns={name: list(values) for name, values in self._columns.items()},
             processes=self._processes.figures() if self._processes is not None else {},
         )
 

@@ -85,4 +85,4 @@ from headrace.doctor.measure.waits import (
     usual_us,
     waited_us,
 )
-from headrace.doctor.session.trainers import DRAIN, LOAD, OBSERVE, REPLAY
+from headrace.doctor.session.trainers import OBSERVE, REPLAY

@@ -34,8 +34,6 @@ class StepBudget:
     parts: list[TimePart]
     device: list[TimePart] | None
     """The same on the GPU, with `data wait` as the time that it idled for want of a batch."""
-    mean_half_us: float | None = None
-    """Half-width of the mean's 95 % confidence interval, for 2 to 19 steps."""
 
     def share(self, name: str) -> float:
         return next((part.share for part in self.parts if part.name == name), 0.0)
@@ -153,8 +151,6 @@ class ProbeCost:
     step_us: float | None
     """Time per step in the training thread."""
     step_share: float | None
-    worker_share: float | None
-    """Share of the producers' busy time."""
     evidence_bytes: int
 
 
@@ -182,7 +178,7 @@ class Diagnosis:
     batch_production: list[LoaderProduction] = field(default_factory=list)
     ranks: list[RankView] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    cost: ProbeCost = field(default_factory=lambda: ProbeCost(None, None, None, 0))
+    cost: ProbeCost = field(default_factory=lambda: ProbeCost(None, None, 0))
     data_share: float | None = None
     """Data stall and the training thread's own data work, as a share of each step."""
     ending: list[Statement] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Lower bounds of a step: on cached batches, and by the workers' own pace."""
+"""Lower bounds of a step, on cached batches."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from headrace.doctor.measure.batches import Join
-from headrace.doctor.measure.steps import pass_of, queue_of, window
-from headrace.doctor.measure.view import T_95, TrainerView, at_hand_us, replayed_work_us, window_us
+from headrace.doctor.measure.steps import window
+from headrace.doctor.measure.view import T_95, TrainerView, at_hand_us, replayed_work_us
 from headrace.doctor.probe import SETTLING_STEPS, replayed_steps
 from headrace.doctor.quantities import counted
 from headrace.doctor.session.after_run import Proof
 from headrace.doctor.session.model import Session
-from headrace.doctor.session.trainers import DRAIN, LOAD, OBSERVE, REPLAY
+from headrace.doctor.session.trainers import OBSERVE, REPLAY
 
 USUAL_WARMUP = 10
 """Usual warm-up when the probe chooses it: the queue of two workers, and the settling steps."""
@@ -33,10 +32,6 @@ class LowerBounds:
     """Mean step of the baseline."""
     replay_us: float | None
     """Mean step on cached batches with idle workers, minus data work in the loop: the minimum for any loader."""
-    load_us: float | None
-    """Mean step on cached batches with active workers, which share cores and memory with the training thread."""
-    drain_us: float | None
-    """Mean time between batches without training, times the batches per step: the loader's own limit."""
     work_us: float = 0.0
     """Data work in the loop, included in steps on cached batches. A loader can take it over."""
 
@@ -51,8 +46,6 @@ def lower_bounds(session: Session, view: TrainerView) -> LowerBounds | None:
         observed_us=view.budget.mean_us,
         replay_us=replay_us,
         work_us=0.0 if replay_us is None else replayed_work_us(trainer),
-        load_us=None if replay_us is None else window_us(trainer, LOAD),
-        drain_us=_drain_us(session, view),
     )
 
 
@@ -76,11 +69,10 @@ def why_no_lower_bounds(session: Session, view: TrainerView | None) -> str:
 
 def options_for(steps: int) -> str:
     """Return the option that leaves room for cached batches in a run of `steps` steps; empty if none does."""
-    for windows in (2, 1):  # the second one with the workers running
-        for observed in range(MOST_SUGGESTED, FEWEST_OBSERVED - 1, -1):
-            replayed = SETTLING_STEPS + replayed_steps(MOST_SUGGESTED, observed, 0.0)
-            if USUAL_WARMUP + observed + windows * replayed <= steps:
-                return f"--steps {observed}"
+    for observed in range(MOST_SUGGESTED, FEWEST_OBSERVED - 1, -1):
+        replayed = SETTLING_STEPS + replayed_steps(MOST_SUGGESTED, observed, 0.0)
+        if USUAL_WARMUP + observed + replayed <= steps:
+            return f"--steps {observed}"
     return ""
 
 
@@ -93,34 +85,6 @@ def cached_step_us(session: Session, view: TrainerView) -> float | None:
     if bound_us is None or any(is_valid(one) and is_gain(one.steps, bound_us) for one in session.proofs):
         return None
     return bound_us
-
-
-def _drain_us(session: Session, view: TrainerView) -> float | None:
-    """Return the mean time between batches while the training pauses; None for fewer than one batch per worker.
-
-    Batches that were ready at the start of the window say nothing about the workers' pace and do not count. A batch
-    without a record of its production counts if the queue had no room for it.
-    """
-    trainer, drained, began = view.trainer, view.trainer.drained, window(view.trainer, DRAIN)
-    if began is None or not drained.start or not view.training.steps:
-        return None
-    join = Join(session)
-    passes = {number: one for number, one in pass_of(trainer).items() if number in drained.pass_}
-    finders = {number: join.finder(trainer, one) for number, one in passes.items()}
-    made = 0
-    for position, (number, index) in enumerate(zip(drained.pass_, drained.index, strict=True)):
-        if number not in finders:
-            continue
-        found = finders[number].batch(index)
-        if found is None:
-            made += position >= queue_of(trainer, passes[number].loader)
-        else:
-            sent = found.maker.batches.sent[found.row]
-            made += sent is None or sent > began.start
-    if made < max([1, *(len(one.workers) for one in passes.values())]):
-        return None
-    taken = drained.start[-1] + drained.duration[-1] - began.start
-    return taken / made * len(view.training.gets) / len(view.training.steps)
 
 
 def is_valid(proof: Proof) -> bool:

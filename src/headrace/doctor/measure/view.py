@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from math import sqrt
-from statistics import fmean, median, quantiles, stdev
+from statistics import fmean, median, quantiles
 
-from headrace.doctor.measure.batches import Join, batch_production, busy_us
+from headrace.doctor.measure.batches import Join, batch_production
 from headrace.doctor.measure.diagnosis import LoaderProduction, ProbeCost, StepBudget, TimePart, WaitSplit
 from headrace.doctor.measure.steps import (
     BACKWARD,
@@ -102,15 +101,6 @@ def _marks(trainer: Trainer, step: MeasuredStep) -> Marks | None:
 
 T_95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36}
 """Student's t for 95 %, two-sided, by degrees of freedom."""
-FEW_STEPS = 20
-"""Number of steps below which the mean's interval is reported."""
-
-
-def mean_half_us(durations: Sequence[int]) -> float | None:
-    """Return the half-width of the 95 % confidence interval of the mean of few steps; None for one or many."""
-    if not 1 < len(durations) < FEW_STEPS:
-        return None
-    return T_95[min(len(durations) - 1, max(T_95))] * stdev(durations) / sqrt(len(durations))
 
 
 def step_budget(training: MeasuredTraining) -> StepBudget | None:
@@ -129,7 +119,6 @@ def step_budget(training: MeasuredTraining) -> StepBudget | None:
         p95_us=quantiles(durations, n=20, method="inclusive")[-1] if len(durations) > 1 else durations[0],
         parts=mean_parts([step_parts(training, step) for step in training.steps], ORDER),
         device=device_parts(training),
-        mean_half_us=mean_half_us(durations),
     )
 
 
@@ -278,12 +267,8 @@ def uses_gpu(session: Session, trainer: Trainer) -> bool:
     return any(facts.get(kind, {}).get("device") is not None for kind in ("facts", "torch"))
 
 
-def cost(session: Session, views: Sequence[TrainerView], join: Join) -> ProbeCost:
-    """Return the cost of the probe.
-
-    Producers with evidence that is cut short have an unknown busy time, and are left out of `worker_share`. The cost of
-    a step is the median, since the first step includes one-time costs.
-    """
+def cost(session: Session, views: Sequence[TrainerView]) -> ProbeCost:
+    """Return the cost of the probe, the median step's, since the first step includes one-time costs."""
     probed = [
         (us, step.duration)
         for view in views
@@ -294,12 +279,9 @@ def cost(session: Session, views: Sequence[TrainerView], join: Join) -> ProbeCos
     if probed:
         step_us = median(us for us, _ in probed)
         share = step_us / fmean(duration for _, duration in probed)
-    told = [maker for maker in session.makers if maker.probe is not None and not join.is_cut(maker)]
-    busy = sum(busy_us(maker) for maker in told)
     return ProbeCost(
         step_us=step_us,
         step_share=share,
-        worker_share=sum(maker.probe or 0 for maker in told) / busy if busy else None,
         evidence_bytes=sum(process.evidence_bytes for process in session.processes),
     )
 

@@ -76,7 +76,7 @@ def hooks_of(probe: Probe) -> list[Hook]:
     return [
         _hook("sys", lifecycle.install_exit, last),
         _hook("os", lifecycle.install_forks, patches, probe.forking, fault),
-        _hook("torch", lifecycle.install_torch, patches, evidence, last, clock, probe.note, write_facts),
+        _hook("torch", lifecycle.install_torch, patches, evidence, last, clock, write_facts),
         _hook("torch", training_calls.install_optimizers, patches, training, last),
         _hook("torch", loop_calls.install_device, patches, training, write_facts),
         _hook("torch", training_calls.install_end, training),

@@ -13,7 +13,7 @@ from .opened_files import OpenedFiles, RemoteReadCounts
 from .patches import Fault, HookGuard
 from .settings import CoreUse, SessionClock, core_use
 from .stack_sampler import CodeLines, StackSampler
-from .stages import Account, CallTimer, ProductionCost, Totals, price_of_a_stage_ns
+from .stages import Account, CallTimer, Totals
 
 _FIRST_PAUSE_NS = 1_000_000_000
 _LONGEST_PAUSE_NS = 64_000_000_000
@@ -32,8 +32,6 @@ class ProducedBatch:
     start: int = field(default_factory=lambda: time.monotonic_ns())
     end: int = 0
     samples: int | None = None
-    together: int = 0
-    """Samples beyond the first that were timed together as a whole."""
     is_fetching: bool = False
     is_done: bool = False
     totals: Totals = field(default_factory=dict)
@@ -59,7 +57,7 @@ class BatchRecorder:
         self._fetch = timer.stage("other", "fetch")
         self.lines = CodeLines(evidence.name)
         self.collections = FullCollections()
-        self.opened = OpenedFiles(evidence.name, lambda error: fault("opened files", error))
+        self.opened = OpenedFiles(lambda error: fault("opened files", error))
         self.remote = RemoteReadCounts(evidence.name)
         self._begin_anew()
 
@@ -67,11 +65,9 @@ class BatchRecorder:
         """Reset to the state of a process that has produced nothing yet."""
         self.sampler = StackSampler(self.lines.add, self._hung, lambda error: self._fault("lines", error))
         self.open: dict[Account, ProducedBatch] = {}
-        self.cost = ProductionCost()
         self._pause = _FIRST_PAUSE_NS
         self._due: int | None = None
         self._is_closed = False
-        self._told_us = 0
         self._ended = 0
         """Batches since the last record of remote reads."""
         self._held: list[Record] = []
@@ -84,9 +80,7 @@ class BatchRecorder:
         account = self._stages.open()
         batch = self.open[account] = ProducedBatch(epoch, index, account)
         self.sampler.begin(batch)
-        begun = time.monotonic_ns()
         batch.use_before = core_use(self._lately_ns)
-        self.cost.total_ns += time.monotonic_ns() - begun
         account.enter(self._fetch)
         return batch
 
@@ -96,7 +90,6 @@ class BatchRecorder:
 
     def end(self, batch: ProducedBatch) -> None:
         """Finish a batch that is fetched and collated."""
-        begun = time.monotonic_ns()
         batch.account.leave()
         self.open.pop(batch.account, None)
         batch.totals = self._stages.close()
@@ -106,7 +99,6 @@ class BatchRecorder:
         if batch.use_before is not None:
             batch.use = core_use(self._lately_ns).us_since(batch.use_before)
         self.sampler.end(batch, batch.end - batch.start)
-        self.cost.total_ns += time.monotonic_ns() - begun
 
     def drop(self, batch: ProducedBatch) -> None:
         """Drop a batch that will not finish because of an exception or the end of the data."""
@@ -120,9 +112,6 @@ class BatchRecorder:
         `sent` is from time.monotonic_ns(), `serialise` in ns. Both are None for a batch produced in the training
         thread, whose record may be held back for a while.
         """
-        started = time.thread_time_ns()
-        self.cost.total_ns += self.opened.take_calls() * price_of_a_stage_ns() + self.remote.take_spent_ns()
-        self.cost.add_hooks(batch.totals, batch.together)
         made = [self._record(batch, sent, serialise)]
         if sent is None:
             self._held += made
@@ -135,7 +124,6 @@ class BatchRecorder:
             self._write_held(*made, *self._other_records())
         elif made or len(self._held) >= MOST_HELD or batch.end - self._written_at >= LONGEST_HELD_NS:
             self._write_held(*made)
-        self.cost.total_ns += time.thread_time_ns() - started
 
     def _write_held(self, *others: Record) -> None:
         held, self._held = self._held, []
@@ -183,17 +171,10 @@ class BatchRecorder:
         lines = self.lines.take()
         if lines:
             records.append(("lines", now, lines))
-        opened = self.opened.record(now)
-        if opened is not None:
-            records.append(opened)
         remote = self.remote.record(now, self._ended)
         if remote is not None:
             records.append(remote)
             self._ended = 0
-        cost_us = (self.cost.total_ns + self.sampler.cost_ns) // 1000
-        if cost_us != self._told_us:
-            self._told_us = cost_us
-            records.append(("probe", now, cost_us))
         return records
 
     def _hung(self, batch: ProducedBatch, taken_ns: int, stack: str) -> None:

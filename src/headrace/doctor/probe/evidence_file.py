@@ -83,8 +83,8 @@ LAST_BYTES = 64 << 10
 """Bytes reserved, in a file of usual size, for the records of how the process ended."""
 FIGURES = frozenset(
     (
-        *("step", "get", "fetch", "drained", "replayed", "device", "ready", "collective", "padding", "window"),
-        *("pass", "last", "before", "loop", "batch", "lines", "opened", "gc", "probe", "end"),
+        *("step", "get", "fetch", "replayed", "device", "ready", "collective", "padding", "window"),
+        *("pass", "last", "before", "loop", "batch", "lines", "gc", "end"),
     )
 )
 """Record kinds that hold only the probe's own numbers and words. All others may hold a credential of the script."""

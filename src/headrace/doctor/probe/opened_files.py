@@ -1,8 +1,7 @@
-"""Files opened for reading during batch production, and requests to stores, in bounded memory."""
+"""Files opened for reading by first batches, and requests to stores during batch production, in bounded memory."""
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import time
@@ -12,7 +11,6 @@ from urllib.parse import urlsplit
 
 from .evidence_file import Record
 
-MOST_PATHS = 64
 MOST_NOTED = 256
 """Maximum number of paths noted for one batch."""
 _NO_FILES = ("/proc/", "/sys/")
@@ -20,69 +18,36 @@ _NO_FILES = ("/proc/", "/sys/")
 
 
 class OpenedFiles:
-    """Counter of the file opens that hooks report. `add` precedes the user's own call, so it never raises."""
+    """Paths of the file opens that hooks report. `add` precedes the user's own call, so it never raises."""
 
-    def __init__(self, name: Callable[[str], int], failed: Callable[[Exception], None]) -> None:
-        """`name` returns a text's number in the evidence."""
-        self._name = name
+    def __init__(self, failed: Callable[[Exception], None]) -> None:
         self._failed = failed
         self.forked()
 
     def forked(self) -> None:
         """Reset in the child of a fork, which has opened nothing yet."""
-        self._is_off = False
         self.noted: list[str] | None = None
         """Absolute paths since a caller set it to a list, one for each open; None while nobody asks."""
-        self._paths: dict[str, list[Any]] = {}
-        """Absolute path and number of opens, by the path as given."""
-        self._unpaid = 0
 
     def add(self, file: Any) -> None:
-        """Count a path about to be opened for reading, given as text, bytes or a path object.
+        """Note a path about to be opened for reading, given as text, bytes or a path object.
 
         Anything else has no path. A relative path is assumed to keep its first meaning.
         """
-        if self._is_off:
+        if self.noted is None or len(self.noted) >= MOST_NOTED:
             return
         try:
-            if type(file) is str:
-                path = file
-            else:
-                path = os.fsdecode(file) if isinstance(file, (str, bytes, os.PathLike)) else ""
-            if not path or path.startswith(_NO_FILES):
-                return
-            self._unpaid += 1
-            if self.noted is not None and len(self.noted) < MOST_NOTED:
+            path = os.fsdecode(file) if isinstance(file, (str, bytes, os.PathLike)) else ""
+            if path and not path.startswith(_NO_FILES):
                 self.noted.append(os.path.abspath(path))
-            seen = self._paths.get(path)
-            if seen is not None:
-                seen[1] += 1
-            elif len(self._paths) < MOST_PATHS:
-                self._paths[path] = [os.path.abspath(path), 1]
         except Exception as error:
-            self._is_off = True
+            self.noted = None
             self._failed(error)
-
-    def record(self, now_us: int) -> Record | None:
-        """Return the `opened` record since the last one, or None if none of its files was opened."""
-        files: list[list[int]] = []
-        for seen in list(self._paths.values()):
-            opens, seen[1] = seen[1], 0
-            if opens:
-                files.append([self._name(seen[0]), opens])
-        return ("opened", now_us, files) if files else None
-
-    def take_calls(self) -> int:
-        """Return the number of counted opens since the last call."""
-        calls, self._unpaid = self._unpaid, 0
-        return calls
 
 
 MOST_STORES = 16
 """Stores counted separately; all others are merged."""
 OTHERS = "other stores"
-STEPS_A_DOUBLING = 8
-"""Latency classes per factor of two: quantiles are accurate to 9 %."""
 NAMED: ContextVar[str | None] = ContextVar("headrace_store", default=None)
 """Store that the current library call names; requests below it go to an endpoint that says less."""
 
@@ -90,7 +55,7 @@ NAMED: ContextVar[str | None] = ContextVar("headrace_store", default=None)
 class StoreReadCounts:
     """Requests to one store since the last record."""
 
-    __slots__ = ("bytes", "failed", "first_us", "latencies", "place", "requests")
+    __slots__ = ("bytes", "failed", "first_us", "place", "requests")
 
     def __init__(self, place: str) -> None:
         self.place = place
@@ -98,8 +63,6 @@ class StoreReadCounts:
 
     def begin_anew(self) -> None:
         self.requests = self.failed = self.bytes = self.first_us = 0
-        self.latencies: dict[int, int] = {}
-        """Requests by latency class. Latency is the time to the start of the answer."""
 
 
 class RemoteReadCounts:
@@ -114,30 +77,20 @@ class RemoteReadCounts:
         """Reset in the child of a fork, where a thread that held the lock does not exist."""
         self._lock = threading.Lock()
         self._stores: dict[str, StoreReadCounts] = {}
-        self._spent_ns = 0
 
     def answered(self, place: str, begun_ns: int, size: int, failed: bool = False) -> None:
         """Count a request to `place` sent at `begun_ns`, whose answer of `size` bytes begins now."""
         now = time.monotonic_ns()
-        us = max((now - begun_ns) // 1000, 1)
-        step = int(math.log2(us) * STEPS_A_DOUBLING)
         with self._lock:
             store = self._store(place)
             store.requests += 1
             store.failed += failed
             store.bytes += size
-            store.first_us += us
-            store.latencies[step] = store.latencies.get(step, 0) + 1
-            self._spent_ns += time.monotonic_ns() - now
+            store.first_us += max((now - begun_ns) // 1000, 1)
 
     def more(self, place: str, size: int) -> None:
         with self._lock:
             self._store(place).bytes += size
-
-    def take_spent_ns(self) -> int:
-        """Return the cost of counting since the last call."""
-        spent, self._spent_ns = self._spent_ns, 0
-        return spent
 
     def record(self, now_us: int, batches: int) -> Record | None:
         """Return the `remote` record since the last one, over `batches` batches; None if there never was a request."""
@@ -145,9 +98,7 @@ class RemoteReadCounts:
         with self._lock:
             for store in self._stores.values():
                 if store.requests or store.bytes:
-                    latencies = [list(pair) for pair in sorted(store.latencies.items())]
-                    counts = (store.requests, store.failed, store.bytes, store.first_us)
-                    rows.append([self._name(store.place), *counts, latencies])
+                    rows.append([self._name(store.place), store.requests, store.failed, store.bytes, store.first_us])
                     store.begin_anew()
         return ("remote", now_us, batches, rows) if rows or (batches and self._stores) else None
 

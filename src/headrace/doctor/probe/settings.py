@@ -36,9 +36,7 @@ class ProbeSettings:
     enough: int = 0
     """Measured steps after which a run ends if it clearly does not wait for data; 0: never before `steps`."""
     replay: int = 0
-    """Steps of the replay window and of the loaded replay window after the measured steps; 0: neither, and no drain."""
-    drain_s: float = 0.0
-    """Maximum duration of the drain, in seconds."""
+    """Steps of the replay window after the measured steps; 0: none."""
     scratch: str = ""
     """Folder for tracker files, and for checkpoints from the first repeated batch on; empty: they go where they go."""
     proves: bool = False

@@ -12,8 +12,6 @@ from headrace.doctor.session.trainers import BatchDigest
 
 DIGESTS = 32
 """Batches per rank that are compared."""
-RANGE = 0.25
-"""Maximum difference between the ends of two ranges that count as alike, as a share of the range."""
 STEPS = 60
 """Measured steps per proof, if time allows: 6 s of steps of 100 ms."""
 FEWEST_STEPS = 20
@@ -68,7 +66,8 @@ def compare(before: ComparedSamples, after: ComparedSamples, is_repeatable: bool
 def compare_adopted(before: ComparedSamples, after: ComparedSamples) -> str | None:
     """Compare a run's samples with the samples of a run with Headrace's Loader, which has its own order and draws.
 
-    `alike` if dtypes, shapes and ranges are the same, else `different`; None if there is nothing to compare.
+    `alike` if dtypes and shapes are the same, else `different`; None if there is nothing to compare. The trial of the
+    Loader has compared values.
     """
     found = [_adopted(digests, after.by_rank.get(rank, [])) for rank, digests in before.by_rank.items()]
     return next((one for one in ("different", "alike") if one in found), None)
@@ -77,26 +76,7 @@ def compare_adopted(before: ComparedSamples, after: ComparedSamples) -> str | No
 def _adopted(before: Sequence[BatchDigest], after: Sequence[BatchDigest]) -> str | None:
     if not before or not after or not before[0].tensors or not after[0].tensors:
         return None
-    if [one[0] for one in before[0].tensors] != [one[0] for one in after[0].tensors]:
-        return "different"
-    ranges = ((_range_of(before, place), _range_of(after, place)) for place in range(len(before[0].tensors)))
-    return "alike" if all(_are_alike(one, other) for one, other in ranges) else "different"
-
-
-def _range_of(digests: Sequence[BatchDigest], place: int) -> tuple[float, float] | None:
-    """Return the minimum and maximum of all batches; None if unknown."""
-    known = [one.tensors[place] for one in digests if len(one.tensors) > place]
-    lows = [low for _, low, _ in known if low is not None]
-    highs = [high for _, _, high in known if high is not None]
-    return (min(lows), max(highs)) if lows and highs else None
-
-
-def _are_alike(one: tuple[float, float] | None, other: tuple[float, float] | None) -> bool:
-    """Return True if two ranges are about the same. Ranges of a few batches vary with their samples."""
-    if one is None or other is None:
-        return True
-    reach = max(one[1] - one[0], other[1] - other[0])
-    return max(abs(one[0] - other[0]), abs(one[1] - other[1])) <= RANGE * reach
+    return "alike" if before[0].tensors == after[0].tensors else "different"
 
 
 def are_equal(before: ComparedSamples, after: ComparedSamples) -> bool | None:

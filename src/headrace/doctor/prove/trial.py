@@ -92,7 +92,6 @@ def _run(command: list[str], like: ProbeSettings, folder: Path, order: TrialRequ
         steps=order.steps,
         enough=0,
         replay=0,
-        drain_s=0.0,
         proves=True,
         changes=order.changes,
         digests=DIGESTS,

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from headrace.doctor.causes import LAUNCHERS, failed_process
 from headrace.doctor.measure import Host, ProbeCost
 from headrace.doctor.quantities import counted, duration, number, percent, size, sizes
 from headrace.doctor.session.model import CommandOutcome, Machine, Session
-from headrace.doctor.session.trainers import DRAIN, LOAD, OBSERVE, REPLAY, Trainer
+from headrace.doctor.session.trainers import Trainer
 
-DISK_LEAST_BYTES_S = 1e6
-"""Minimum read rate of a disk to report, in bytes per second."""
-LEAST_CORES = 0.05
-"""Minimum cores lost to a quota, a disk or a hypervisor to report."""
 _ENDINGS = {
     "finished": "ran to its end in {}",
     "steps": "ended by the doctor after the steps that it measured, in {}",
     "not found": "could not be started",
     "interrupted": "interrupted after {}",
     "stalled": "ended by the doctor after {}, since it stood still",
-}
-_WINDOWS = {
-    OBSERVE: "observed",
-    REPLAY: "replayed",
-    LOAD: "replayed with workers running",
-    DRAIN: "drained",
 }
 
 
@@ -67,19 +55,6 @@ def last_words(session: Session) -> list[str]:
     return [line for line in said if line.strip()]
 
 
-def windows_text(session: Session) -> str:
-    """Return text on each window's steps and duration on the first rank with windows; all ranks share them."""
-    trainer = next((one for one in session.trainers if one.windows), None)
-    if trainer is None:
-        return ""
-    said = []
-    for window in trainer.windows:
-        steps = counted(window.steps - window.settling, "step")
-        many = steps if window.steps else counted(len(trainer.drained.index), "batch")
-        said.append(f"{many} {_WINDOWS.get(window.name, window.name)} in {duration(window.end - window.start)}")
-    return " · ".join(said)
-
-
 def name_text(name: str) -> str:
     """Return the name of a stage (`category:label`) or part as text."""
     return name.replace(":", " ", 1)
@@ -93,26 +68,14 @@ def machine_names(machine: Machine) -> list[str]:
     return [machine.host, *([str(machine.facts["cpu_model"])] if machine.facts.get("cpu_model") else [])]
 
 
-def machine_lines(host: Host) -> Iterator[tuple[str, str]]:
-    """Yield each part of the machine with its capacity and use."""
-    yield "CPU", ", ".join([*_cpu(host), *_memory(host)])
-    yield from _gpus(host)
-    disks = ", ".join(_disks(host))
-    if disks:
-        yield "disks", disks
+def machine_line(host: Host) -> str:
+    """Return the capacity and the use of the machine's cores and memory."""
+    return ", ".join([*_cpu(host), *_memory(host)])
 
 
 def _cpu(host: Host) -> Iterator[str]:
     busy, own = host.mean("cpu_cores_busy"), host.mean("cpu_cores_command")
     yield f"{number(busy)} of {number(host.cores)} cores busy, {number(own)} with this command"
-    for column, what in (
-        ("cpu_throttled_cores", "throttled by the cgroup's quota"),
-        ("cpu_cores_waiting", "waiting for a disk"),
-        ("cpu_cores_stolen", "taken by the hypervisor"),
-    ):
-        cores = host.mean(column)
-        if cores is not None and cores >= LEAST_CORES:
-            yield f"{number(cores)} {what}"
 
 
 def _memory(host: Host) -> Iterator[str]:
@@ -121,35 +84,6 @@ def _memory(host: Host) -> Iterator[str]:
     yield f"/dev/shm {sizes(host.peak('shm_used_bytes'), host.fact('shm_bytes'))}"
     if killed := host.fact("oom_kills"):
         yield f"{counted(killed, 'process')} killed because memory ran out"
-
-
-def _gpus(host: Host) -> Iterator[tuple[str, str]]:
-    """Yield a line for each GPU that worked."""
-    known = host.facts.get("gpus") or {}
-    gpus = {name: facts for name, facts in known.items() if host.mean(f"{name}_utilisation_percent") != 0}
-    for name, facts in sorted(gpus.items(), key=lambda item: [int(part) for part in re.findall(r"\d+", item[0])]):
-        yield f"GPU {name.removeprefix('gpu')}", ", ".join(_gpu(host, name, facts))
-
-
-def _gpu(host: Host, name: str, facts: dict[str, Any]) -> Iterator[str]:
-    """Yield figures of one GPU. GPU-Util is included with its actual meaning, because other tools show it."""
-    yield str(facts.get("name") or "")
-    yield f"GPU-Util {_of_hundred(host.mean(f'{name}_utilisation_percent'))} (some kernel ran at all)"
-    yield f"memory {sizes(host.peak(f'{name}_memory_used_bytes'), facts.get('memory_bytes'))}"
-
-
-def _disks(host: Host) -> Iterator[str]:
-    for column in host.machine.columns:
-        found = re.fullmatch(r"disk_(.+)_read_bytes_per_s", column)
-        rate = host.mean(column)
-        if found is not None and rate is not None and rate >= DISK_LEAST_BYTES_S:
-            latency = host.mean(f"disk_{found[1]}_read_latency_us")
-            each = "" if latency is None else f", {duration(latency)} a request"
-            yield f"{found[1]} read at {size(rate)}/s, {size(host.peak(column))}/s at most{each}"
-
-
-def _of_hundred(value: float | None) -> str:
-    return percent(None if value is None else value / 100)
 
 
 def versions(session: Session, trainer: Trainer) -> dict[str, str]:
@@ -165,8 +99,6 @@ def versions(session: Session, trainer: Trainer) -> dict[str, str]:
 
 def note_texts(session: Session) -> Iterator[tuple[str, str]]:
     """Yield the subject and text of each note."""
-    for process in session.unreached:
-        yield f"not reached: {process.command} ({process.pid})", process.why
     # Show each text once, with its process or the number of processes.
     times = Counter((note.code, note.text) for note in session.notes)
     pids = {(note.code, note.text): note.pid for note in session.notes}
@@ -182,6 +114,6 @@ def note_texts(session: Session) -> Iterator[tuple[str, str]]:
 def cost_text(cost: ProbeCost) -> str:
     """Return the cost of measuring as text."""
     return (
-        f"measuring cost {duration(cost.step_us)} a step ({percent(cost.step_share)}), "
-        f"{percent(cost.worker_share)} of batch production, and {size(cost.evidence_bytes)} of evidence"
+        f"the loop's hooks cost {duration(cost.step_us)} a step ({percent(cost.step_share)}), and there are "
+        f"{size(cost.evidence_bytes)} of evidence"
     )

@@ -51,8 +51,6 @@ def _put_screen(page: TerminalPage, view: ReportView) -> None:
 
 
 def _put_all(page: TerminalPage, view: ReportView) -> None:
-    if view.windows:
-        page.sentence(view.windows, lead="windows: ", style="dim")
     _put_quoted(page, "Last lines of the command", view.last_words)
     for title, stack in view.hanging:
         _put_quoted(page, title, stack)
@@ -63,8 +61,7 @@ def _put_all(page: TerminalPage, view: ReportView) -> None:
     _put_ranks(page, view.ranks)
     for machine in view.machines:
         page.heading("Machine", machine.names)
-        for name, text in machine.lines:
-            page.sentence(text, lead=f"  {name:<7} ")
+        page.sentence(machine.use, lead="  ")
     _put_faults(page, view.faults, len(view.faults))
     _put_findings(page, view)
     _put_reasons(page, view)

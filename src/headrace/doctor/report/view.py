@@ -19,7 +19,6 @@ from headrace.doctor.measure import (
     StepBudget,
     TimePart,
     hosts,
-    is_late,
 )
 from headrace.doctor.quantities import ABSENT, counted, duration, number, percent
 from headrace.doctor.report.first_screen import FirstScreen, first_screen
@@ -29,12 +28,11 @@ from headrace.doctor.report.run_text import (
     cost_text,
     ending,
     last_words,
-    machine_lines,
+    machine_line,
     machine_names,
     name_text,
     note_texts,
     versions,
-    windows_text,
 )
 from headrace.doctor.session.after_run import DataFault
 from headrace.doctor.session.model import Session
@@ -107,7 +105,8 @@ class LoaderView:
 @dataclass(frozen=True)
 class MachineView:
     names: str
-    lines: Sequence[tuple[str, str]]
+    use: str
+    """Cores and memory, and what of them was used."""
     software: str
     host: Host
 
@@ -121,7 +120,6 @@ class ReportView:
     """Share of a step that waits for data, for the verdict's colour; 0 if data is not worth a change."""
     command: str
     ended: str
-    windows: str
     last_words: Sequence[str]
     hanging: Sequence[tuple[str, Sequence[str]]]
     """Title and stack of each process that hangs."""
@@ -134,8 +132,6 @@ class ReportView:
 
     Most often late first; empty for a single rank.
     """
-    late: str
-    """Sentence on the rank that is late."""
     machines: Sequence[MachineView]
     faults: Sequence[DataFault]
     findings: Sequence[FindingRow]
@@ -177,13 +173,11 @@ def report_view(
         waits=0.0 if is_stopped and waits is not None else waits,
         command=command_line(session),
         ended=ending(session.outcome),
-        windows=windows_text(session),
         last_words=last_words(session),
         hanging=[(f"Process {one.pid} hangs here", stack.rstrip().splitlines()) for one, stack in hanging(session)],
         steps=list(_steps(diagnosis)),
         loaders=list(_loaders(diagnosis)),
         ranks=[_rank(one) for one in ranks],
-        late=_late(ranks),
         machines=[_machine(session, one) for one in hosts(session)],
         faults=session.faults,
         findings=list(_findings(diagnosis, screen)),
@@ -205,9 +199,8 @@ def _steps(diagnosis: Diagnosis) -> Iterator[StepSection]:
     causes = {one.pid: one.parts for one in diagnosis.causes}
     for budget in diagnosis.budgets_by_wait:
         name = _budget_name(budget, diagnosis)
-        half = "" if budget.mean_half_us is None else f" ± {duration(budget.mean_half_us)}"
         summary = [
-            f"{duration(budget.mean_us)}{half} on average",
+            f"{duration(budget.mean_us)} on average",
             f"median {duration(budget.median_us)}",
             f"95 % below {duration(budget.p95_us)}",
             counted(budget.steps, budget.unit),
@@ -317,16 +310,10 @@ def _rank(one: RankView) -> Row:
     return Row(f"rank {one.rank}", (*figures, name_text(one.cause or "")), bar)
 
 
-def _late(ranks: Sequence[RankView]) -> str:
-    if not ranks or not is_late(ranks[0], len(ranks)):
-        return "No rank is late often and by much."
-    return f"Rank {ranks[0].rank} is the last in {percent(ranks[0].late)} of the steps."
-
-
 def _machine(session: Session, host: Host) -> MachineView:
     known = versions(session, host.trainers[0]) if host.trainers else {}
     software = ", ".join(f"{name} {version}" for name, version in known.items())
-    return MachineView(" · ".join(machine_names(host.machine)), [*machine_lines(host)], software, host)
+    return MachineView(" · ".join(machine_names(host.machine)), machine_line(host), software, host)
 
 
 def _findings(diagnosis: Diagnosis, screen: FirstScreen) -> Iterator[FindingRow]:

@@ -1,4 +1,4 @@
-"""Results from after the command's end: files, their read times, proofs, and the Loader's trial."""
+"""Results from after the command's end: proofs, faults of the data, and the Loader's trial."""
 
 from __future__ import annotations
 
@@ -23,27 +23,6 @@ class Proof(msgspec.Struct):
     """Durations of the measured steps, of the slowest rank."""
     samples: str | None = None
     """Samples compared with those of the plain run: `same`, `alike`, `different`; None without comparison."""
-
-
-class Calibration(msgspec.Struct):
-    """Times of some of the files that the run read, as the run reads them and as a remedy would."""
-
-    remedy: str
-    unit: str
-    """`image`, `look-up` of an archive's member, or `header` of a member."""
-    files: list[str] = []
-    present_us: list[float] = []
-    """Times as the run reads; empty if the run itself measured them."""
-    other_us: list[float] = []
-    """Times as the remedy would read."""
-    view: str = ""
-    """Code of the reader that was timed, for `image-reader`."""
-
-
-class MachineSurvey(msgspec.Struct):
-    """Read times that the doctor looked up after the command had ended, for remedies."""
-
-    calibrations: list[Calibration] = []
 
 
 class LookedImage(msgspec.Struct):

@@ -122,10 +122,6 @@ class FetchLine(GetLine, tag="fetch"):
     """Batch that no step waited for: of an evaluation, or received by another thread without a visible hand-over."""
 
 
-class DrainedLine(GetLine, tag="drained"):
-    """Batch taken in the window `drain`."""
-
-
 class ReplayedLine(EvidenceLine, tag="replayed"):
     """Copy of a cached batch in place of a batch of the loader's."""
 
@@ -145,7 +141,7 @@ class StepLine(EvidenceLine, tag="step"):
     """Kind, start since the step's start, and duration, in order. Spans never overlap: an inner span cuts the outer
     span in two. Waits for batches are no spans."""
     probe: float | None = None
-    """Cost of the probe in the training thread in tenths of a microsecond, batch production included."""
+    """Cost of the loop's hooks in tenths of a microsecond."""
     cpu: int | None = None
     """CPU time of all threads of the process."""
     delay: int | None = None
@@ -159,7 +155,6 @@ class CollectiveLine(EvidenceLine, tag="collective"):
     start: Time
     duration: int
     name: int
-    bytes: int | None = None
 
 
 class PassLine(trainers.BegunPass, EvidenceLine, tag="pass", array_like=True):
@@ -243,7 +238,7 @@ class WorkerLine(EvidenceLine, tag="worker"):
 
     time: Time
     facts: Facts
-    """id, parent, num_workers, dataset, start_method, started_us."""
+    """id, parent, num_workers, dataset, start_method."""
 
 
 class BatchLine(EvidenceLine, tag="batch"):
@@ -292,29 +287,14 @@ class LinesLine(LoopLine, tag="lines"):
     """Stack samples of batch production since the last such record; written now and then."""
 
 
-class OpenedLine(EvidenceLine, tag="opened"):
-    """Files opened for reading during batch production since the last such record."""
-
-    time: Time
-    files: list[tuple[int, int]]
-    """Names and opens of the first 64 files of the process."""
-
-
 class RemoteLine(EvidenceLine, tag="remote"):
     """Requests to stores during batch production since the last such record."""
 
     time: Time
     batches: int
-    stores: list[tuple[int, int, int, int, int, list[tuple[int, int]]]]
-    """Name of the store, requests, failed ones, bytes, time until the answers began, and requests by class of that
-    time. At most 16, others together as `other stores`."""
-
-
-class ProbeLine(EvidenceLine, tag="probe"):
-    """Cost of the probe in this process so far."""
-
-    time: Time
-    us: int
+    stores: list[tuple[int, int, int, int, int]]
+    """Name of the store, requests, failed ones, bytes, and time until the answers began. At most 16, others together as
+    `other stores`."""
 
 
 def _kinds(line: type[EvidenceLine]) -> Iterator[type[EvidenceLine]]:

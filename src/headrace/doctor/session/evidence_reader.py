@@ -19,8 +19,8 @@ from msgspec.structs import astuple, replace
 
 from headrace.doctor.probe import ProbeSettings, without_credentials
 from headrace.doctor.session import evidence, model, producers, trainers
-from headrace.doctor.session.storage import merge_opened, merge_remote
-from headrace.doctor.session.trainers import DRAIN, LOAD, REPLAY
+from headrace.doctor.session.storage import merge_remote
+from headrace.doctor.session.trainers import REPLAY
 
 UNNAMED = "other:unnamed"
 """Placeholder for a stage name that was lost with its line."""
@@ -94,9 +94,6 @@ class ProcessEvidence:
         told = self._of(evidence.NoteLine)
         return [model.SessionNote(one.code, one.text, self.process.pid, one.time) for one in told]
 
-    def opened(self) -> list[producers.FileOpens]:
-        return [file_opens(one, self._names) for one in self._of(evidence.OpenedLine)]
-
     def remote(self) -> list[producers.RemoteReads]:
         return [remote_reads(one, self._names) for one in self._of(evidence.RemoteLine)]
 
@@ -161,7 +158,6 @@ class ProcessEvidence:
             padding=trainers.BatchPadding.of(self._of(evidence.PaddingLine)),
             windows=self._rows(trainers.MeasuredWindow, evidence.WindowLine),
             replays=trainers.ReplayedBatches.of(self._of(evidence.ReplayedLine)),
-            drained=self._received(evidence.DrainedLine, shapes),
             digests=self._rows(trainers.BatchDigest, evidence.DigestLine),
             drawn=self._rows(trainers.DrawnBatch, evidence.DrawnLine),
             saved=self._rows(trainers.SavedCheckpoint, evidence.SavedLine),
@@ -198,14 +194,11 @@ class ProcessEvidence:
         batches = producers.ProducedBatches.of(records)
         worker = next(iter(self._of(evidence.WorkerLine)), None)
         facts = {} if worker is None else worker.facts
-        costs = self._of(evidence.ProbeLine)
         return producers.BatchProducer(
             self.process.pid,
             self.process.host,
             trainer=self.process.pid if worker is None else facts.get("parent"),
             worker=facts.get("id"),
-            facts=facts,
-            started=facts.get("started_us"),
             begun=None if worker is None else worker.time,
             stages=list(stages),
             batches=batches,
@@ -217,7 +210,6 @@ class ProcessEvidence:
                 for one in self._of(evidence.FirstLine)
             ],
             lines=self._lines(evidence.LinesLine),
-            probe=costs[-1].us if costs else None,
         )
 
     def _lines(self, kind: type[evidence.LoopLine]) -> list[producers.SourceLine]:
@@ -225,13 +217,6 @@ class ProcessEvidence:
         for record in self._of(kind):
             times.update({self._names[name]: us for name, us in record.counts if name in self._names})
         return [producers.SourceLine(place, us) for place, us in times.most_common()]
-
-
-def file_opens(record: evidence.OpenedLine, names: Mapping[int, str]) -> producers.FileOpens:
-    """Return the opens of a record, without paths whose names were lost."""
-    return producers.FileOpens(
-        [producers.OpenedFile(names[name], opens) for name, opens in record.files if name in names]
-    )
 
 
 def remote_reads(record: evidence.RemoteLine, names: Mapping[int, str]) -> producers.RemoteReads:
@@ -246,7 +231,6 @@ def read_session(
     outcome: model.CommandOutcome,
     mode: str,
     machines: Sequence[model.Machine] = (),
-    unreached: Sequence[model.UnreachedProcess] = (),
     notes: Sequence[model.SessionNote] = (),
 ) -> model.Session:
     """Merge all evidence files of a session's folder, which has the run's settings in settings.json.
@@ -255,7 +239,7 @@ def read_session(
     shows if the doctor ended the run. Credentials are removed from the command and its output, as probes do.
     """
     settings = ProbeSettings.read(str(folder))
-    paths = sorted(Path(settings.evidence).glob("*.jsonl"))
+    paths, unstarted = (sorted(Path(settings.evidence).glob(name)) for name in ("*.jsonl", "failed-*.txt"))
     collects = gc.isenabled()
     gc.disable()  # GC would take over half of the time (benchmarks/doctor_evidence.py), and there are no cycles
     try:
@@ -290,10 +274,8 @@ def read_session(
         processes=[one.process for one in whole],
         trainers=ranks,
         makers=[one.producer for one in whole if one.is_producer],
-        opened=merge_opened([opened for one in whole for opened in one.opened()]),
         remote=merge_remote([remote for one in whole for remote in one.remote()]),
         machines=list(machines),
-        unreached=[replace(one, command=_shown([one.command])[0]) for one in unreached],
         notes=[
             *(replace(note, text=_shown([note.text])[0]) for note in notes),
             *(note for one in whole for note in one.notes),
@@ -302,9 +284,16 @@ def read_session(
                 for path, one in found
                 if one is None
             ),
+            *(model.SessionNote("hook-off", _why_failed(path)) for path in unstarted),
             *replay_notes,
         ],
     )
+
+
+def _why_failed(path: Path) -> str:
+    """Return why a probe did not start, by the file that it left."""
+    last = path.read_text(errors="replace").strip().splitlines()[-1:]
+    return f"The probe of process {path.stem.removeprefix('failed-')} did not start: {_shown(last or ['?'])[0]}"
 
 
 def _shown(texts: Sequence[str]) -> list[str]:
@@ -328,7 +317,7 @@ class FailedReplay(NamedTuple):
     def of(cls, outcome: model.CommandOutcome, processes: Iterable[model.ProbedProcess]) -> FailedReplay | None:
         """Return the failure of a run; None if it did not fail in a window of cached batches."""
         windows = [(one, one.facts.get("facts", {}).get("window")) for one in processes]
-        failed = [one for one, window in windows if window in (REPLAY, LOAD, DRAIN)]
+        failed = [one for one, window in windows if window == REPLAY]
         if outcome.why != "failed" or not failed:
             return None
         errors = [one.error.strip().splitlines()[-1] for one in failed if one.error]
@@ -355,7 +344,7 @@ def _replayed_outcome(
         return outcome, []
     text = failed.text
     ended = [one for one in whole if one.process.pid in failed.processes]
-    if any(window.name in (REPLAY, LOAD) for one in ended for window in one.trainer.windows):
+    if any(window.name == REPLAY for one in ended for window in one.trainer.windows):
         outcome = replace(outcome, why="steps")
         text += " All steps that were asked for had been observed by then."
     return outcome, [model.SessionNote("replay-failed", text, pid) for pid in failed.processes]

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from headrace.doctor.session.after_run import DataFault, LoaderTrial, LookedImage, MachineSurvey, Proof
-from headrace.doctor.session.producers import BatchProducer, Facts, FileOpens, Pid, RemoteReads, Time
+from headrace.doctor.session.after_run import DataFault, LoaderTrial, LookedImage, Proof
+from headrace.doctor.session.producers import BatchProducer, Facts, Pid, RemoteReads, Time
 from headrace.doctor.session.trainers import Trainer
 
 FORMAT = "headrace-session"
@@ -65,14 +65,6 @@ class SessionNote(msgspec.Struct):
     time: Time | None = None
 
 
-class UnreachedProcess(msgspec.Struct):
-    """Python process of the command that imported torch and has no probe."""
-
-    pid: Pid
-    command: str
-    why: str
-
-
 class Machine(msgspec.Struct):
     """One host during the run."""
 
@@ -81,7 +73,7 @@ class Machine(msgspec.Struct):
     time: list[Time] = []
     """Time of each reading."""
     columns: dict[str, list[float | None]] = {}
-    """Readings by name with unit, such as `cpu_cores_busy` or `gpu0_utilisation_percent`."""
+    """Readings by name with unit, such as `cpu_cores_busy`."""
     processes: dict[int, dict[str, Any]] = {}
     """Figures over the life of each process by pid, such as `cpu_s`, `pss_bytes_peak`, `read_bytes`."""
 
@@ -90,7 +82,7 @@ class Standstill(msgspec.Struct):
     """Processes of a command at the time when it stood still, or was asked to end."""
 
     states: dict[Pid, str] = {}
-    """State of each process, as in /proc: R, S, D, T (stopped), Z (ended)."""
+    """Status of each process in psutil's words, such as `stopped` or `zombie`."""
     shared_memory_free: int | None = None
     """Free bytes of /dev/shm."""
 
@@ -128,12 +120,9 @@ class Session(msgspec.Struct):
     """Processes that trained, by rank."""
     makers: list[BatchProducer] = []
     """Processes that produced batches: workers, and trainers without workers."""
-    opened: FileOpens = msgspec.field(default_factory=FileOpens)
     remote: RemoteReads = msgspec.field(default_factory=RemoteReads)
     machines: list[Machine] = []
-    unreached: list[UnreachedProcess] = []
     notes: list[SessionNote] = []
-    survey: MachineSurvey | None = None
     proofs: list[Proof] = []
     controls: list[Proof] = []
     """Runs of the unchanged command that alternate with the proofs."""

@@ -1,4 +1,4 @@
-"""Recorded production of batches: stages, samples, opened files, and the producing process."""
+"""Recorded production of batches: stages, samples, and the producing process."""
 
 from __future__ import annotations
 
@@ -55,19 +55,6 @@ class FirstBatch(msgspec.Struct):
     """Paths opened for reading."""
 
 
-class OpenedFile(msgspec.Struct):
-    """File that was opened for reading during batch production."""
-
-    path: str
-    opens: int
-
-
-class FileOpens(msgspec.Struct):
-    """Files that all processes opened for reading: the first 64 of each process, most opens first."""
-
-    files: list[OpenedFile] = []
-
-
 class StoreReads(msgspec.Struct):
     """Requests to one store during batch production."""
 
@@ -80,17 +67,6 @@ class StoreReads(msgspec.Struct):
     """Bytes that the answers announced; of pipes, bytes that were read."""
     first_us: int
     """Time until the answers began, of all requests together."""
-    latencies: list[tuple[int, int]]
-    """Class of that time, and its requests: class k begins at 2^(k/8) µs."""
-
-    def latency_us(self, quantile: float) -> float:
-        """Return the upper bound of the latency for this share of the requests."""
-        left = quantile * sum(count for _, count in self.latencies)
-        for step, count in self.latencies:
-            left -= count
-            if left <= 0:
-                return float(2 ** ((step + 0.5) / 8))
-        return 0.0
 
 
 class RemoteReads(msgspec.Struct):
@@ -118,10 +94,6 @@ class BatchProducer(msgspec.Struct):
     """Pid of the process that it works for; its own if a trainer produces its batches itself."""
     worker: int | None
     """Worker id; None for a trainer."""
-    facts: Facts = {}
-    """Facts of its `worker` record."""
-    started: Time | None = None
-    """Start of the process."""
     begun: Time | None = None
     """Start of its worker loop."""
     stages: list[str] = []
@@ -130,5 +102,3 @@ class BatchProducer(msgspec.Struct):
     first: list[FirstBatch] = []
     lines: list[SourceLine] = []
     """Stack samples of batch production, heaviest first."""
-    probe: int | None = None
-    """Cost of the probe in the process."""

@@ -6,7 +6,6 @@ import copy
 import shutil
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,8 +20,6 @@ from headrace.doctor.session.model import FORMAT, VERSION, Session
 from headrace.doctor.session.producers import (
     PID,
     TIME,
-    FileOpens,
-    OpenedFile,
     RemoteReads,
     StoreReads,
 )
@@ -146,24 +143,13 @@ def _lowered(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def merge_opened(reads: Sequence[FileOpens]) -> FileOpens:
-    """Merge the opens of several processes or nodes, most opens first."""
-    files: Counter[str] = Counter()
-    for file in (file for one in reads for file in one.files):
-        files[file.path] += file.opens
-    return FileOpens([OpenedFile(path, opens) for path, opens in files.most_common()])
-
-
 def merge_remote(reads: Sequence[RemoteReads]) -> RemoteReads:
     """Merge the requests of several processes or nodes, most bytes first."""
     stores: dict[str, StoreReads] = {}
     for store in (store for one in reads for store in one.stores):
-        whole = stores.setdefault(store.place, StoreReads(store.place, 0, 0, 0, 0, []))
+        whole = stores.setdefault(store.place, StoreReads(store.place, 0, 0, 0, 0))
         for name in ("requests", "failed", "bytes", "first_us"):
             setattr(whole, name, getattr(whole, name) + getattr(store, name))
-        latencies = Counter(dict(whole.latencies))
-        latencies.update(dict(store.latencies))
-        whole.latencies = sorted(latencies.items())
     return RemoteReads(sum(one.batches for one in reads), sorted(stores.values(), key=lambda store: -store.bytes))
 
 
@@ -171,7 +157,7 @@ def merged(sessions: Sequence[Session]) -> Session:
     """Merge the sessions of one training's nodes into one session with all ranks, workers and machines.
 
     The first session provides the clock, the command and its outcome, and the results from after the run (proofs, a
-    trial, a survey). The other clocks are aligned by common steps, which end at about the same time on all ranks. A pid
+    trial). The other clocks are aligned by common steps, which end at about the same time on all ranks. A pid
     in use on two nodes is renumbered.
 
     Raises SessionError for fewer than two sessions, for a repeated rank, and for sessions of different trainings.
@@ -182,9 +168,8 @@ def merged(sessions: Sequence[Session]) -> Session:
         other = copy.deepcopy(one)
         _renumber(other, _pids(whole))
         _shift(other, _clock_ahead(whole, other))
-        for name in ("processes", "trainers", "makers", "machines", "unreached", "notes"):
+        for name in ("processes", "trainers", "makers", "machines", "notes"):
             getattr(whole, name).extend(getattr(other, name))
-    whole.opened = merge_opened([one.opened for one in sessions])
     whole.remote = merge_remote([one.remote for one in sessions])
     whole.trainers.sort(key=lambda trainer: trainer.rank)
     return whole

@@ -12,8 +12,6 @@ import msgspec
 
 from headrace.doctor.session.producers import Facts, Pid, SourceLine, Table, Time
 
-TensorSummary = tuple[str, float | None, float | None]
-"""Tensor of a batch: type and shape of one sample, lowest and highest value."""
 SPANS = {
     "d": ("data work", "work on a batch before the model is called"),
     "n": ("not seen", "the same from the end of a step on, while nothing is known to give batches"),
@@ -42,15 +40,13 @@ MARKS = {
 WINDOWS = {
     "observe": "the loop as it is",
     "replay": "cached batches, workers idle",
-    "load": "cached batches while the workers go on",
-    "drain": "batches only, without steps",
 }
 """Windows of a measured run, in order."""
-OBSERVE, REPLAY, LOAD, DRAIN = WINDOWS
+OBSERVE, REPLAY = WINDOWS
 
 
 class ReceivedBatches(Table):
-    """Batches that the training thread received, in order: columns of `get`, `fetch` or `drained` records."""
+    """Batches that the training thread received, in order: columns of `get` or `fetch` records."""
 
     pass_: list[int] = []
     index: list[int] = []
@@ -83,7 +79,7 @@ class OptimizerSteps(Table):
     spans: list[list[tuple[str, int, int]]] = []
     """Kind, start and duration of each span."""
     probe: list[float | None] = []
-    """Cost of the probe in the training thread in microseconds, batch production included."""
+    """Cost of the loop's hooks in microseconds."""
     device: list[list[tuple[str, float]] | None] = []
     """Marks and their times on the GPU's clock."""
     ready: list[Time | None] = []
@@ -99,7 +95,6 @@ class Collectives(Table):
     start: list[Time] = []
     duration: list[int] = []
     name: list[str] = []
-    bytes: list[int | None] = []
 
 
 class BegunPass(msgspec.Struct):
@@ -134,7 +129,7 @@ class LoaderFacts(msgspec.Struct):
 
     number: int
     facts: Facts
-    """Arguments of a DataLoader, start_method, dataset (module.Class), length in batches, samples, file and line of the
+    """Arguments of a DataLoader, start_method, dataset (module.Class), length in batches, file and line of the
     iteration, `file:line` of the construction as `made`, and its objects as `described`. Headrace's loaders have
     num_workers 0, threads, batch_size, dataset, length, file, line."""
     time: Time | None = None
@@ -187,7 +182,6 @@ class MeasuredWindow(msgspec.Struct):
     first: int
     """Number of its first step."""
     steps: int
-    """Number of steps; 0 for `drain`."""
     settling: int
     """Steps at its start that belong to the change of windows."""
     start: Time
@@ -202,7 +196,8 @@ class BatchDigest(msgspec.Struct):
     """Digest of the tensors' bytes, types and shapes."""
     keys: str | None = None
     """Digest of the keys that the sampler drew; None without any."""
-    tensors: list[TensorSummary] = []
+    tensors: list[str] = []
+    """Type and shape of one sample, by tensor."""
 
 
 class DrawnBatch(msgspec.Struct):
@@ -244,7 +239,6 @@ class Trainer(msgspec.Struct):
     padding: BatchPadding = msgspec.field(default_factory=BatchPadding)
     windows: list[MeasuredWindow] = []
     replays: ReplayedBatches = msgspec.field(default_factory=ReplayedBatches)
-    drained: ReceivedBatches = msgspec.field(default_factory=ReceivedBatches)
     digests: list[BatchDigest] = []
     drawn: list[DrawnBatch] = []
     saved: list[SavedCheckpoint] = []

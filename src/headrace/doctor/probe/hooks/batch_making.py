@@ -114,14 +114,12 @@ class _FetchHook:
         is_here = batch is None
         if batch is None:  # a process without a worker loop
             known.made += 1
-            batch = self._batches.begin(known.pass_, known.made - 1)  # begin() counts its own cost
-        begun = time.monotonic_ns()
+            batch = self._batches.begin(known.pass_, known.made - 1)
         batch.is_fetching = True
         fetch = _Fetch(self._batches, self._rest, batch, is_here)
         fetch.first = self._first(known, fetcher)
         fetch.stand_in_for(fetcher, self._collate(fetcher, known), index)
         known.fetched += 1
-        self._batches.cost.total_ns += time.monotonic_ns() - begun
         return fetch
 
     def _first(self, known: _Fetches, fetcher: Any) -> FirstBatchDigests | None:
@@ -134,10 +132,8 @@ class _FetchHook:
         return known.first
 
     def _digest_batch(self, fetch: _Fetch, keys: Any, data: Any) -> None:
-        begun = time.monotonic_ns()
         if fetch.first is not None:
             fetch.first.end(fetch.batch, keys, data)
-        self._batches.cost.total_ns += time.monotonic_ns() - begun
 
     def _collate(self, fetcher: Any, known: _Fetches) -> Function:
         if known.collate is None or known.collate_fn is not fetcher.collate_fn:
@@ -214,7 +210,7 @@ class _Fetch:
         self.account.leave()
         if samples:
             self.account.totals[self._rest][0] += samples - 1
-            self.batch.samples, self.batch.together = samples, samples - 1
+            self.batch.samples = samples
 
 
 UNSEEN_WORKERS = "what workers do was"
@@ -302,7 +298,7 @@ def install_workers(
         if len(queues) < 2:
             patches.unknown(f"{original.__module__}._worker_loop", UNSEEN_WORKERS)
             return
-        _IndexQueue(batches, queues[0], lambda: evidence.write(("worker", begun, worker_facts(clock))))
+        _IndexQueue(batches, queues[0], lambda: evidence.write(("worker", begun, worker_facts())))
         _DataQueue(patches, batches, queues[1])
 
     def loop(original: Function, *args: Any, **kwargs: Any) -> None:

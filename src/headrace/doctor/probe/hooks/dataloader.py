@@ -149,22 +149,13 @@ class LoaderHooks:
             received = self._received(iterator, pass_, batch, start, end)
             training.record_batch(received, with_grad)
             if with_grad:
-                training.feed(pass_, batch, received, functools.partial(self._source, original, iterator, pass_))
+                training.feed(pass_, batch, received, functools.partial(HeldIterator, iterator, pass_))
 
         def ended(start: int) -> None:
             training.pass_ended(pass_.number, start, with_grad)
 
         read = functools.partial(self._read, original, iterator, pass_)
         return training.wait("next", read, returned, ended, pass_.loader)
-
-    def _source(self, original: Function, iterator: Any, pass_: ObservedPass) -> HeldIterator:
-        return HeldIterator(iterator, pass_, functools.partial(self._take, original))
-
-    def _take(self, original: Function, iterator: Any, pass_: ObservedPass) -> FetchedBatch:
-        """Take the next batch without delivering it to the script."""
-        start = now()
-        batch = self._read(original, iterator, pass_)
-        return self._received(iterator, pass_, batch, start, now())
 
     def _read(self, original: Function, iterator: Any, pass_: ObservedPass) -> Any:
         """Call `original` while the calling thread reads for this pass."""
@@ -181,7 +172,7 @@ class LoaderHooks:
         try:
             received = self._received(iterator, pass_, batch, start, now())
             training.record_other_thread(received, current_thread().name)
-            training.feed(pass_, batch, received, functools.partial(self._source, original, iterator, pass_))
+            training.feed(pass_, batch, received, functools.partial(HeldIterator, iterator, pass_))
         except Exception as error:
             training.fail("next", error)
         return batch
@@ -295,12 +286,10 @@ def _dataloader_facts(loader: Any) -> dict[str, Any]:
         "persistent_workers": loader.persistent_workers,
         "pin_memory": bool(loader.pin_memory),
         "in_order": getattr(loader, "in_order", True),
-        "timeout": loader.timeout,
         "iterable": is_iterable,
         "start_method": str(context.get_start_method()) if loader.num_workers else None,
         "dataset": class_name(type(loader.dataset)),
         "length": None if is_iterable else _length(loader),
-        "samples": None if is_iterable else _count(lambda: loader.dataset),
     }
 
 

@@ -11,12 +11,11 @@ import multiprocessing.process
 import os
 import re
 import sys
-import time
 import traceback
 from types import ModuleType
 from typing import Any, Callable
 
-from ..evidence_file import EvidenceFile, LastRecords, traceback_text
+from ..evidence_file import EvidenceFile, LastRecords
 from ..look.objects import class_name
 from ..patches import Fault, Function, Patches
 from ..settings import SessionClock
@@ -49,7 +48,6 @@ def install_torch(
     evidence: EvidenceFile,
     last: LastRecords,
     clock: SessionClock,
-    note: Callable[[str, str], None],
     write_facts: Callable[[], None],
     torch: Any,
 ) -> None:
@@ -64,15 +62,7 @@ def install_torch(
         last.failed(error)
         return original(kind, error, trace)
 
-    def end_thread(original: Function, args: Any) -> Any:
-        if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
-            note("thread-died", traceback_text(args.exc_value))
-        return original(args)
-
     patches.around(sys, "excepthook", end_process)
-    threading = sys.modules.get("threading")
-    if threading is not None:
-        patches.around(threading, "excepthook", end_thread)
     atexit.register(_at_exit, last)  # again: it then runs before earlier functions, which may hang
 
 
@@ -122,7 +112,7 @@ def write_facts(evidence: EvidenceFile, clock: SessionClock, used: set[str]) -> 
         evidence.write_last(("facts", clock.now_us(), {**_threads(used, torch), "device": _device(torch)}))
 
 
-def worker_facts(clock: SessionClock) -> dict[str, Any]:
+def worker_facts() -> dict[str, Any]:
     """Return the facts of a worker whose loop has begun, and told torch's public `get_worker_info()` what it is."""
     info: Any = sys.modules["torch.utils.data"].get_worker_info()
     process = multiprocessing.process.current_process()
@@ -133,19 +123,7 @@ def worker_facts(clock: SessionClock) -> dict[str, Any]:
         "dataset": class_name(type(info.dataset)),
         # Start method of this process, or the default if its loader had no context of its own.
         "start_method": getattr(process, "_start_method", None) or multiprocessing.get_start_method(allow_none=True),
-        "started_us": _started_us(clock),
     }
-
-
-def _started_us(clock: SessionClock) -> int | None:
-    """Return the time at which the kernel started this process, accurate to its clock tick (10 ms)."""
-    try:
-        with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
-            ticks = int(file.read().rpartition(")")[2].split()[19])
-        age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    except (OSError, AttributeError, ValueError, IndexError):
-        return None
-    return clock.now_us() - round(age_s * 1e6)
 
 
 _OMP_THREADS = re.compile(r"^\s*omp_get_max_threads\(\)\s*:\s*(\d+)", re.MULTILINE)

@@ -122,14 +122,13 @@ class TensorMethod:
 
 
 def _conversion(training: TrainingObserver, torch: ModuleType, original: Function) -> Function:
-    """Return a function that counts conversions, and records a span for copies to the device."""
-    thread, costs, tensor_type = training.thread, training.costs, torch.Tensor
+    """Return a function that records a span for copies to the device."""
+    thread, tensor_type = training.thread, torch.Tensor
     always_leaves = original.__name__ == "cuda"
 
     def convert(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
         if get_ident() != thread.observed:
             return original(tensor, *args, **kwargs)
-        costs.conversions += 1
         # Exact type only: the device of a subclass may be a property of the user's, and default_collate makes no
         # subclasses.
         if type(tensor) is not tensor_type or not tensor.is_cpu:

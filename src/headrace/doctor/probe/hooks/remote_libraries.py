@@ -145,23 +145,6 @@ def install_botocore(counter: RequestCounter, client: Any) -> None:
     counter.timer.patches.around(client.BaseClient, "_make_api_call", call)
 
 
-def install_aiobotocore(counter: RequestCounter, client: Any) -> None:
-    """Name the bucket of s3fs requests, which run in an fsspec thread."""
-
-    def make(original: Function) -> Function:
-        @functools.wraps(original)
-        async def call(its_client: Any, operation: Any, parameters: Any) -> Any:
-            token = NAMED.set(_bucket(parameters))
-            try:
-                return await original(its_client, operation, parameters)
-            finally:
-                NAMED.reset(token)
-
-        return call
-
-    counter.timer.patches.replace(client.AioBaseClient, "_make_api_call", make)
-
-
 def install_fsspec(counter: RequestCounter, asyn: Any) -> None:
     """Hook the call in which fsspec filesystems (S3, GCS, Azure, HTTP, …) wait for their request thread."""
 
@@ -224,7 +207,6 @@ def _bucket(parameters: Any) -> str | None:
 REMOTE_HOOKS: list[tuple[str, Callable[[RequestCounter, Any], None]]] = [
     ("http.client", install_http),
     ("botocore.client", install_botocore),
-    ("aiobotocore.client", install_aiobotocore),
     ("fsspec.asyn", install_fsspec),
     ("aiohttp.client", install_aiohttp),
     ("webdataset.gopen", install_pipes),

@@ -176,7 +176,7 @@ def install_collectives(patches: Patches, training: TrainingObserver, torch: Mod
                 return original(*args, **kwargs)
             finally:
                 training.leave()
-                training.collective(original.__name__, start, _first_bytes(args))
+                training.collective(original.__name__, start)
 
         return collective
 
@@ -194,13 +194,6 @@ def install_collectives(patches: Patches, training: TrainingObserver, torch: Mod
         patches.unknown("torch.distributed.all_reduce", "waits for other ranks were")
 
 
-def _first_bytes(args: tuple[Any, ...]) -> int | None:
-    """Return the bytes of the first argument, a tensor or a list of tensors."""
-    tensors = args[0] if args and isinstance(args[0], (list, tuple)) else args[:1]
-    sizes = [tensor.nbytes for tensor in tensors if hasattr(tensor, "nbytes")]
-    return sum(sizes) if sizes else None
-
-
 # Ways to train with steps or devices that torch's own hooks do not show.
 
 
@@ -216,23 +209,14 @@ def install_data_parallel(patches: Patches, training: TrainingObserver, module: 
     patches.hook_around(module, "DataParallel.__init__", new, "how many devices share a batch was")
 
 
-def install_end(training: TrainingObserver, torch: ModuleType) -> None:
-    """Report at the end why no steps were seen, and that functions were compiled."""
-
-    def compiled_graphs() -> int:
-        utils = sys.modules.get("torch._dynamo.utils")
-        return 0 if utils is None else int(utils.counters["stats"]["unique_graphs"])
-
-    before = compiled_graphs()
+def install_end(training: TrainingObserver, _: ModuleType) -> None:
+    """Report at the end why no steps were seen."""
 
     def say() -> None:
         if training.counter.passes and not training.state.steps_seen and training.backwards_seen:
             training.say("engine", _UNSEEN_STEPS)
         elif training.counter.passes and not training.state.steps_seen:
             training.say("no-optimizer", "No optimizer took a step: each batch counts as a step.")
-        graphs = compiled_graphs() - before
-        if graphs:
-            training.say("compile", f"torch.compile made {graphs} graphs while the run was observed.")
 
     training.at_finish.append(say)
 

@@ -11,17 +11,15 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from itertools import count, islice
+from itertools import count
 from types import MemberDescriptorType
 from typing import Any, Callable
 
 from .column_sources import NUMBERS, Column, base_of, is_missing, length_of, plain_value, sequence_of
-from .objects import COMPOSED, LEAVES, attributes_of, members_of, reached
+from .objects import COMPOSED, LEAVES, attributes_of, members_of
 
 MOST_LEVELS = 6
 """Levels of nested objects searched from a dataset to its column."""
-_MOST_OBJECTS, _MOST_SEQUENCES = 2_000, 8
-"""Objects of a stream searched for sequences, and sequences that are tried."""
 MOST_ROW_LEVELS = 3
 """Levels of nested containers in a row."""
 _INDICES = re.compile(r"ind|idx|ids$")
@@ -52,25 +50,6 @@ def found_columns(dataset: Any, length: int, budget: ColumnBudget) -> list[Colum
     afterwards.
     """
     return _Search(budget).columns(dataset, length, "")
-
-
-def sequence_lengths(dataset: Any) -> list[int]:
-    """Return the lengths of a few sequences of texts or rows reachable from a stream, nearest first."""
-
-    def is_named(thing: Any) -> bool:
-        column = sequence_of(thing, "")
-        if column is None or len(column) < 2:
-            return False
-        try:
-            return all(isinstance(one, (str, tuple, list, dict)) for one in column.probed())
-        except Exception:  # of a library that cannot read its own elements
-            return False
-
-    def inner(thing: Any) -> list[Any]:
-        return [one for one in members_of(thing).values() if not issubclass(type(one), LEAVES)]
-
-    found = reached([(dataset, 0)], is_named, MOST_LEVELS, _MOST_OBJECTS, inner)
-    return list(dict.fromkeys(map(len, islice(found, _MOST_SEQUENCES))))
 
 
 class _Search:

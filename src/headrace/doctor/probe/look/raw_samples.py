@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, Callable
 
 from .column_sources import Column, sequence_of
-from .columns import ColumnBudget, found_columns, sequence_lengths
+from .columns import ColumnBudget, found_columns
 from .objects import attributes_of
 from .random_states import generators_held
 
@@ -48,9 +48,8 @@ class Samples:
         return {}
 
     def columns(self) -> Iterator[Column]:
-        """Yield the columns that the dataset holds; for a stream, of the lengths of its own sequences."""
-        for length in sequence_lengths(self._dataset) if self._length is None else [self._length]:
-            yield from found_columns(self._dataset, length, ColumnBudget())
+        """Yield the columns that the dataset holds; none of a stream."""
+        yield from () if self._length is None else found_columns(self._dataset, self._length, ColumnBudget())
 
     def of(self, makings: tuple[int, ...]) -> Iterator[tuple[int, int, Made]]:
         """Yield the samples to make: the repetition, the sample's position, and the function that makes it."""

@@ -39,8 +39,6 @@ class ClosedSteps:
         """Core use up to the last closed step. Not read in an observed run, which should cost next to nothing."""
         self._unwritten: list[OptimizerStep] = []
         self._written_at = 0
-        self._production_ns = 0
-        """Cost of batch production when last taken."""
 
     def close(self, step: OptimizerStep) -> None:
         """Close a step and do the work that is due."""
@@ -89,9 +87,7 @@ class ClosedSteps:
         others += state.work.records(now(), clock.now_us(), is_over)
         state.costs.measured_ns += state.work.cost_ns()
         others += self._batches.collections.records(clock.now_us())
-        before, self._production_ns = self._production_ns, self._batches.cost.total_ns
-        cost_ns = state.costs.take() + self._production_ns - before
-        share = round(cost_ns / 100) // max(len(self._unwritten), 1)
+        share = round(state.costs.take() / 100) // max(len(self._unwritten), 1)
         steps, self._unwritten = self._unwritten, []
         self._written_at = now()
         records = [record for step in steps for record in step_records(clock, step, share)]
@@ -114,8 +110,8 @@ def step_records(clock: SessionClock, step: OptimizerStep, cost: int) -> list[Re
     records.append(whole if step.use is None else (*whole, *step.use))
     if step.ready is not None:
         records.append(("ready", step.number, clock.us(step.ready)))
-    for start, end, (name, size) in step.collectives:
-        records.append(("collective", step.number, clock.us(start), (end - start) // 1000, name, size))
+    for start, end, name in step.collectives:
+        records.append(("collective", step.number, clock.us(start), (end - start) // 1000, name))
     return records
 
 

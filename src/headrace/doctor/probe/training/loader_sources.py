@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import sys
-import threading
 import time
 import weakref
 from collections import Counter
@@ -14,37 +13,26 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
-from .state import ATTRIBUTE
-
 if TYPE_CHECKING:
     from .state import ObservedPass
     from .steps import FetchedBatch, OptimizerStep
 
-LONGEST_STOP_S = 2.0
 LONGEST_PAUSE_S = 10.0
-"""Maximum time that training waits before a window for workers to finish, or to resume."""
+"""Maximum time that training waits before a window for workers to finish."""
 POLL_S = 0.002
 
 
 class HeldIterator:
     """Iterator of one pass over a DataLoader, owned by the user until `hold`. Dropping it ends its workers."""
 
-    def __init__(self, iterator: Any, pass_: ObservedPass, take: Callable[[Any, ObservedPass], FetchedBatch]) -> None:
-        """`take(iterator, pass_)` receives the next batch, and raises StopIteration at the end."""
+    def __init__(self, iterator: Any, pass_: ObservedPass) -> None:
         self._iterator = weakref.ref(iterator)
         self.held: Any = None
         """The iterator; None until held, or if it no longer exists."""
-        self._take = take
         self.pass_ = pass_
 
     def hold(self) -> None:
         self.held = self._iterator()
-
-    @property
-    def outstanding(self) -> int:
-        """Batches requested from its workers, but not received yet."""
-        asked = getattr(self.held, "_tasks_outstanding", 0)
-        return asked if isinstance(asked, int) else 0
 
     def length(self) -> float:
         """Return the number of batches in the pass, infinite if unknown."""
@@ -58,20 +46,6 @@ class HeldIterator:
         """Return the number of batches left in the pass, infinite if unknown."""
         left = self.length() - self.pass_.given
         return left if left >= 0 else inf  # a sampler that continues beyond its length
-
-    def renewed(self) -> HeldIterator | None:
-        """Begin a new pass over the same DataLoader in place of this one; return None if the loader is gone."""
-        loader = self.pass_.owner()
-        if loader is None:
-            return None
-        self.held = None
-        iterator = iter(loader)
-        source = HeldIterator(iterator, getattr(iterator, ATTRIBUTE), self._take)
-        source.hold()
-        return source
-
-    def take(self) -> FetchedBatch:
-        return self._take(self.held, self.pass_)
 
     def is_idle(self) -> bool | None:
         """Return True if its workers have produced all requested batches; None if unknown."""
@@ -148,57 +122,8 @@ class ObservedLoaders:
         return loaders
 
 
-class BackgroundLoad(threading.Thread):
-    """Thread that takes and drops batches of one source at the observed pace, so that the workers keep working.
-
-    It ends when stopped, at the end of the source, or at an error of the source.
-    """
-
-    def __init__(self, source: HeldIterator, interval_s: float) -> None:
-        super().__init__(name="headrace-load", daemon=True)
-        self.source = source
-        self.taken = 0
-        self._interval_s = interval_s
-        self._halt = threading.Event()
-
-    def stop(self) -> bool:
-        """Stop, and return True if the thread ended in time. Otherwise it still uses the source."""
-        self._halt.set()
-        self.join(LONGEST_STOP_S)
-        return not self.is_alive()
-
-    def run(self) -> None:
-        due = time.monotonic()
-        try:
-            while not self._halt.wait(max(0.0, due - time.monotonic())):
-                self.source.take()
-                self.taken += 1
-                due = max(due + self._interval_s, time.monotonic())
-        except Exception:  # of the user's loader, now ended: the training loop will not use it again
-            return
-
-
-def drain(loaders: list[FeedingLoader], steps: int, deadline_s: float) -> list[FetchedBatch]:
-    """Take the batches of `steps` steps as fast as they come, after the batches already waiting.
-
-    There are fewer if the first source or the time ends. Takes at most one batch's time longer than `deadline_s`.
-    """
-    batches: list[FetchedBatch] = []
-    taken = [0] * len(loaders)
-    most = sum(round(loader.per_step * steps) + loader.source.outstanding for loader in loaders)
-    until = time.monotonic() + deadline_s
-    while len(batches) < most and time.monotonic() < until:
-        turn = min(range(len(loaders)), key=lambda turn: taken[turn] / loaders[turn].per_step)
-        try:
-            batches.append(loaders[turn].source.take())
-        except Exception:  # of the user's loader, now ended
-            return batches
-        taken[turn] += 1
-    return batches
-
-
 def wait_until(is_done: Callable[[], bool]) -> None:
-    """Let training wait, for a bounded time, until workers have finished or resumed."""
+    """Let training wait, for a bounded time, until workers have finished."""
     until = time.monotonic() + LONGEST_PAUSE_S
     while not is_done() and time.monotonic() < until:
         time.sleep(POLL_S)

@@ -85,21 +85,6 @@ class LoopReplay:
     def held(self) -> list[FeedingLoader]:
         return [loader for loader in self.loaders.values() if loader.source.held is not None]
 
-    def renew(self, steps: float) -> None:
-        """Begin a new pass over each loader with too few batches left for `steps` steps.
-
-        Passes are begun in the training thread. Does nothing if another thread might begin a pass, too.
-        """
-        if self._state.elsewhere.threads:
-            return
-        self.is_on = False
-        for loader in self.held():
-            if loader.source.left() < steps * loader.per_step + loader.source.outstanding:
-                loader.source = loader.source.renewed() or loader.source
-        # With persistent workers, the loop's own iterator is now in a new pass.
-        self._passes = self._state.counter.passes
-        self.is_on = True
-
     def room(self) -> float:
         """Return the number of steps for which the loop's passes have batches."""
         return min((one.source.left() / one.per_step for one in self.loaders.values()), default=inf)

@@ -70,7 +70,7 @@ class TrainingState:
     def forked(self) -> None:
         """Reset in the child of a fork, which has trained nothing yet, and cannot use CUDA."""
         self.marks = None
-        self.costs.conversions = self.costs.measured_ns = 0
+        self.costs.measured_ns = 0
         self.work.forked()
         self.said.clear()
         self.thread.begin(get_ident())

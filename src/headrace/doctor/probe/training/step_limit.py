@@ -17,14 +17,14 @@ PLAINLY = 0.025
 
 FEWEST_REPLAYED = 5
 REPLAYED_S = 6.0
-"""Seconds of replay, and again under load, for long steps."""
+"""Seconds of replay for long steps."""
 LONGEST_S = 30.0
 FEWEST_LONG = 60
 """Seconds after which observation ends, and the minimum steps, since fewer would miss rare events."""
 
 
 def replayed_steps(most: int, asked: int, step_s: float, room: float = inf) -> int:
-    """Return the number of steps of the replay window, and of the loaded replay window.
+    """Return the number of steps of the replay window.
 
     It is at most the number of observed steps and what fits into a time, but enough for a mean. It is at most the
     `room` in the loop's pass, unless the room is too small: then the window continues in the next pass.

@@ -147,10 +147,10 @@ class StepTimeline:
         step = self.begin(start)
         self._add(step, EVALUATION, max(start, step.start), end)
 
-    def collective(self, start: int, end: int, facts: Any) -> None:
-        """Record a collective with its `facts`. Their number is bounded, since a loop may never step."""
+    def collective(self, start: int, end: int, name: Any) -> None:
+        """Record a collective with its name. Their number is bounded, since a loop may never step."""
         if self.step is not None and len(self.step.collectives) < self._most_collectives:
-            self.step.collectives.append((start, end, facts))
+            self.step.collectives.append((start, end, name))
 
     @property
     def is_open(self) -> bool:

@@ -241,9 +241,9 @@ class TrainingObserver:
         self._copies += 1
         return self._copies <= MARKED_COPIES
 
-    def collective(self, name: str, start: int, size: int | None) -> None:
+    def collective(self, name: str, start: int) -> None:
         """Record a synchronous collective that has ended in the training thread."""
-        self.state.steps.collective(start, now(), (self.evidence.name(name), size))
+        self.state.steps.collective(start, now(), self.evidence.name(name))
 
     def gradients_ready(self) -> None:
         """Record in the step that this rank's own gradients are done, before it waits for other ranks."""

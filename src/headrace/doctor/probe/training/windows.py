@@ -1,12 +1,10 @@
-"""The windows of a measured run as a state machine with the transitions in `AFTER`.
+"""The windows of a measured run, in order.
 
-| window  | loop receives  | workers                          | ends                                             |
-|---------|----------------|----------------------------------|--------------------------------------------------|
-| observe | its batches    | produce them                     | after the requested steps, or once they suffice  |
-| replay  | cached batches | idle                             | after the steps that fit into a few seconds      |
-| load    | cached batches | produce at the loop's pace       | after the same number of steps                   |
-| drain   | no step        | produce at full speed            | after the batches of as many steps, or the pass  |
-| over    | its batches    | produce them                     | with the run                                     |
+| window  | loop receives  | workers      | ends                                            |
+|---------|----------------|--------------|-------------------------------------------------|
+| observe | its batches    | produce them | after the requested steps, or once they suffice |
+| replay  | cached batches | idle         | after the steps that fit into a few seconds     |
+| over    | its batches    | produce them | with the run                                    |
 """
 
 from __future__ import annotations
@@ -14,8 +12,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Callable
 
-from .closed_steps import batch_record
-from .loader_sources import BackgroundLoad, HeldIterator, ObservedLoaders, drain, wait_until
+from .loader_sources import HeldIterator, ObservedLoaders
 from .state import DEADLINE_S
 from .step_limit import SETTLING_STEPS, replayed_steps
 
@@ -25,9 +22,7 @@ if TYPE_CHECKING:
     from .steps import FetchedBatch, OptimizerStep
 
 now = time.monotonic_ns
-OBSERVE, REPLAY, LOAD, DRAIN, OVER = "observe", "replay", "load", "drain", "over"
-AFTER = {OBSERVE: (REPLAY, OVER), REPLAY: (LOAD, DRAIN), LOAD: (DRAIN,), DRAIN: (OVER,)}
-"""Possible next windows; the first that can begin does."""
+OBSERVE, REPLAY, OVER = "observe", "replay", "over"
 
 
 class Windows:
@@ -40,8 +35,7 @@ class Windows:
         self._state, self._replay = state, replay
         settings = state.settings
         self._steps = 0 if settings.observe else settings.replay
-        """Steps of the replay window, and of the loaded one; 0 if a run has no windows."""
-        self._drain_s = settings.drain_s
+        """Steps of the replay window; 0 if a run has no windows."""
         self._observed = ObservedLoaders(settings.steps)
         self._name = OBSERVE if self._steps else OVER
         self.is_keeping = self._name == OBSERVE
@@ -51,18 +45,6 @@ class Windows:
         """Number of steps at the end of the window; None if the training's limit decides."""
         self._step_s = 0.0
         """Mean duration of an observed step."""
-        self._loads: list[BackgroundLoad] = []
-        self._loaded = 0
-        """Step up to which the workers were busy in the load window."""
-        self._is_alone = True
-        """True if there is no other rank."""
-        self._has_load = False
-        self._begins: dict[str, Callable[[], object]] = {
-            REPLAY: self._begin_replay,
-            LOAD: self._begin_load,
-            DRAIN: self._begin_drain,
-            OVER: self.close,
-        }
 
     # Observation of the run.
 
@@ -82,8 +64,6 @@ class Windows:
             self._observed.closed(step, is_measured)
             if is_measured and self._state.group.world_size() == 1:  # ranks end after the same step
                 self._state.limit.observed(step)
-        elif self._name == LOAD and all(load.is_alive() for load in self._loads):
-            self._loaded = step.number + 1
 
     def _is_measured(self, number: int) -> bool:
         warmup = self._state.limit.warmup
@@ -112,19 +92,9 @@ class Windows:
     def _change(self) -> None:
         if self._name == OBSERVE:
             self._end_observation()
-        else:
-            self._write_replayed()
-        for name in AFTER[self._name]:
-            if self._begins[name]():
+            if self._begin_replay():
                 return
-
-    def _begin(self, name: str) -> None:
-        self._name, self._end = name, None
-        self._first = self._loaded = self._state.steps.number + 1
-        self._since = self._ended()
-        self.is_keeping = False
-        # However the process ends, the last of these records names the window.
-        self._state.evidence.write(("facts", self._state.clock.now_us(), {"window": name}))
+        self.close()
 
     def _end_observation(self) -> None:
         open_step = self._state.steps.step
@@ -142,10 +112,13 @@ class Windows:
     def _begin_replay(self) -> bool:
         if self._state.limit.is_enough or not self._may_replay():
             return False
-        self._begin(REPLAY)
-        steps = SETTLING_STEPS + self._steps
-        self._end = self._first + steps
-        self._state.limit.end_after(self._end + steps if self._has_load else self._end)
+        self._name = REPLAY
+        self._first = self._state.steps.number + 1
+        self._since = self._ended()
+        # However the process ends, this record names the window.
+        self._state.evidence.write(("facts", self._state.clock.now_us(), {"window": REPLAY}))
+        self._end = self._first + SETTLING_STEPS + self._steps
+        self._state.limit.end_after(self._end)
         self._replay.begin()
         return True
 
@@ -153,60 +126,20 @@ class Windows:
         """Return True if all ranks replay. They agree on the answer and on the number of steps."""
         ranks = self._state.group.ranks()
         self._replay.hold(self._observed.hold(), self._observed.most_gets)
-        loaders = self._replay.loaders.values()
-        works_ahead = any(loader.pass_.makers for loader in loaders)
-        room = self._replay.room() / (2 if works_ahead else 1) - SETTLING_STEPS
+        room = self._replay.room() - SETTLING_STEPS
         self._steps = replayed_steps(self._steps, self._state.settings.steps, self._step_s, room)
         vote = {
             "steps": self._steps,
             "why_not": self._replay.obstacle(),
-            "feeds": bool(loaders),
-            "works_ahead": works_ahead,
+            "feeds": bool(self._replay.loaders),
         }
-        self._is_alone = ranks.count == 1
         agreed = ranks.agree("replay", vote, _merged)
         why_not = f"its ranks did not all come to the same step within {DEADLINE_S:.0f} s"
         if agreed is not None:
-            why_not, self._has_load = agreed["why_not"], agreed["works_ahead"]
-            self._steps = agreed["steps"]
+            why_not, self._steps = agreed["why_not"], agreed["steps"]
         if why_not:
             self._state.say("no-replay", f"The run was only observed: {why_not}.")
         return not why_not
-
-    def _begin_load(self) -> bool:
-        """Load the workers at the observed pace in time, however fast the steps are now."""
-        if not self._has_load:
-            return False
-        replay_s = (self._ended() - self._since) / 1e9
-        self._begin(LOAD)
-        self._renew(replay_s / self._step_s + self._steps)
-        loaders = [loader for loader in self._replay.held() if loader.source.pass_.makers]
-        self._loads = [BackgroundLoad(loader.source, self._step_s / loader.per_step) for loader in loaders]
-        for load in self._loads:
-            load.start()
-        wait_until(lambda: all(load.taken >= load.source.pass_.makers or not load.is_alive() for load in self._loads))
-        return True
-
-    def _begin_drain(self) -> bool:
-        """Take batches in the pause after the last step, until there are enough."""
-        self._begin(DRAIN)
-        busy = [load.source for load in self._loads if not load.stop()]
-        if not self._has_load:
-            self._renew(self._steps)
-        self._since = now()
-        loaders = [loader for loader in self._replay.held() if loader.source not in busy]
-        batches = drain(loaders, self._steps, self._drain_s)
-        if batches:
-            clock = self._state.clock
-            self._state.evidence.write(*(batch_record(clock, "drained", batch) for batch in batches))
-            self._write_window(batches[-1].end, settling=0)
-        self._change()
-        return True
-
-    def _renew(self, steps: float) -> None:
-        """Begin new passes if loaders lack batches for `steps` steps, unless other ranks had to begin a pass, too."""
-        if self._is_alone:
-            self._replay.renew(steps)
 
     def close(self) -> None:
         """End all windows at the end of the run or of its observation.
@@ -216,9 +149,6 @@ class Windows:
         self._write_replayed()
         self._name = OVER
         self.is_keeping = self._replay.is_on = False
-        for load in self._loads:
-            load.stop()
-        self._loads = []
         self._replay.end()
         self._observed = ObservedLoaders(0)
 
@@ -227,7 +157,6 @@ class Windows:
         self._name = OVER
         self.is_keeping = self._replay.is_on = False
         # Iterators stay held: dropping one here would end the workers of the parent process.
-        self._loads = []
 
     def _ended(self) -> int:
         step = self._state.steps.step
@@ -240,16 +169,14 @@ class Windows:
         return steps.number + is_ended - self._first
 
     def _write_replayed(self) -> None:
-        """Write the window if it replayed steps; the drain has none."""
-        if self._name in (REPLAY, LOAD):
+        """Write the window if it replayed steps."""
+        if self._name == REPLAY:
             self._write_window(self._ended(), SETTLING_STEPS)
 
     def _write_window(self, end: int, settling: int) -> None:
         """Write the window, unless it has no step beyond the settling steps."""
-        steps = 0 if self._name == DRAIN else self._steps_so_far()
-        if self._name == LOAD and self._loaded < self._first + steps - 1:  # the last step is not closed yet
-            steps = self._loaded - self._first
-        if steps > settling or self._name == DRAIN:
+        steps = self._steps_so_far()
+        if steps > settling:
             us = self._state.clock.us
             record = ("window", self._name, self._first, steps, settling, us(self._since), us(end))
             self._state.evidence.write(record)
@@ -260,5 +187,4 @@ def _merged(votes: list[dict[str, Any]]) -> dict[str, Any]:
     nothing = "" if any(vote["feeds"] for vote in votes) else "no DataLoader that is known fed its steps"
     against = ((rank, vote["why_not"]) for rank, vote in enumerate(votes) if vote["why_not"])
     why_not = next((why if len(votes) == 1 else f"on rank {rank} {why}" for rank, why in against), nothing)
-    steps = min(vote["steps"] for vote in votes)
-    return {"why_not": why_not, "works_ahead": any(vote["works_ahead"] for vote in votes), "steps": steps}
+    return {"why_not": why_not, "steps": min(vote["steps"] for vote in votes)}
