@@ -5,6 +5,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 import pytest
+import torch
 from core_images import LEVELS, photograph, run, view_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,17 @@ PILLOWS = {
     "lanczos": Image.Resampling.LANCZOS,
 }
 BLENDING = [*PILLOWS, "linear"]
+NEAREST = {
+    "nearest": lambda pixels, size: np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.NEAREST)),
+    "nearest-opencv": lambda pixels, size: cv2.resize(pixels, size, interpolation=cv2.INTER_NEAREST),
+    "nearest-exact": lambda pixels, size: by_torch(pixels, size, "nearest-exact"),
+    "nearest-torch": lambda pixels, size: by_torch(pixels, size, "nearest"),
+}
+
+
+def by_torch(pixels: np.ndarray, size: tuple[int, int], mode: str) -> np.ndarray:
+    given = torch.from_numpy(pixels.transpose(2, 0, 1).copy())[None]
+    return torch.nn.functional.interpolate(given, size[::-1], mode=mode)[0].numpy().transpose(1, 2, 0)
 
 
 def differences(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
@@ -202,15 +214,16 @@ def test_unnormalised_floats_are_bytes_over_255() -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(st.data())
-def test_nearest_takes_the_pixel_under_each_centre_as_pillow_does(data: st.DataObject) -> None:
-    """Also where a centre is between two pixels, which rounding decides: of a whole image, and of a crop."""
+def test_nearest_takes_the_pixels_that_its_library_takes(data: st.DataObject) -> None:
+    """Also where a position is between two pixels, which rounding decides: of a whole image, and of a crop."""
     width, height = data.draw(st.integers(1, 700)), data.draw(st.integers(1, 60))
     size = data.draw(st.integers(1, 400)), data.draw(st.integers(1, 80))
     left, top = data.draw(st.integers(0, width - 1)), data.draw(st.integers(0, height - 1))
     pixels = photograph(height, width)
     for box in ((0, 0, width, height), (left, top, width, height)):
-        ours = run(pixels, view_row(box, box, size), filter="nearest")
-        assert np.array_equal(ours, Image.fromarray(pixels).crop(box).resize(size, Image.Resampling.NEAREST))
+        cut = pixels[box[1] :, box[0] :]
+        for name, resized in NEAREST.items():
+            assert np.array_equal(run(pixels, view_row(box, box, size), filter=name), resized(cut, size)), name
 
 
 @pytest.mark.parametrize("hflip", [False, True])

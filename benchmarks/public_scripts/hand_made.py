@@ -338,7 +338,7 @@ def denoising(data: Path, code: Path) -> Made:
 def depth_anything(data: Path, code: Path) -> Made:
     lines = [line.split() for line in (code / "dataset/splits/vkitti2/train.txt").read_text().splitlines()]
     rows = {"depth": [line[1] for line in lines], "path": [line[0] for line in lines]}
-    fields = {"depth": hr.Depth(1 / 100, valid=False), "path": hr.Raw()}
+    fields = {"depth": hr.Depth(1 / 100, valid=False, filter="nearest-opencv"), "path": hr.Raw()}
     view = [hr.Resize((196, 644)), hr.RandomCrop(196)]
 
     def batch(made: dict[str, Any]) -> dict[str, Any]:

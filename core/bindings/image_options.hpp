@@ -86,8 +86,10 @@ inline Format parse_wide(const WideNumbers& numbers, const std::string& dtype, b
 }
 
 inline Filter parse_filter(const std::string& name) {
-    return parse_name<Filter>(name, {"triangle", "nearest", "bicubic", "linear", "lanczos", "nearest-exact"},
-                              "expected filter triangle, nearest, bicubic, linear, lanczos or nearest-exact");
+    return parse_name<Filter>(
+        name,
+        {"triangle", "nearest", "bicubic", "linear", "lanczos", "nearest-exact", "nearest-opencv", "nearest-torch"},
+        "expected filter triangle, bicubic, linear, lanczos, nearest, nearest-exact, nearest-opencv or nearest-torch");
 }
 
 // Bytes per value, ignore, and the table of MaskFormat.

@@ -86,7 +86,7 @@ Options options_of(Input& input) {
         o.format.divide[channel] = 1 + input.byte();
         o.format.fill[channel] = input.byte();
     }
-    o.filter = static_cast<Filter>(input.byte() % 5);
+    o.filter = static_cast<Filter>(input.byte() % 8);
     return o;
 }
 

@@ -1,6 +1,6 @@
-// Streams rows of a source window into an output, in which each pixel is the source's pixel under its centre,
-// as in Pillow's NEAREST or torch's "nearest-exact". Values are copied, never blended, so pixels may be anything:
-// colours, classes, distances.
+// Streams rows of a source window into an output, in which each pixel is the source's pixel under its centre or its
+// first corner (Taps::nearest). Values are copied, never blended, so pixels may be anything: colours, classes,
+// distances.
 #pragma once
 
 #include <cstdint>

@@ -21,6 +21,8 @@ double radius_of(Filter filter) {
     switch (filter) {
         case Filter::nearest:
         case Filter::nearest_exact:
+        case Filter::nearest_opencv:
+        case Filter::nearest_torch:
             return 0;
         case Filter::triangle:
         case Filter::linear:
@@ -37,26 +39,36 @@ double stretch_of(Filter filter, double from, double to, int outputs) {
     return is_antialiased(filter) ? std::max((to - from) / outputs, 1.0) : 1.0;
 }
 
-// Centres of outputs in a resize of the pixels from `first` on: `centre` is the next one, relative to `first`.
+// Positions of outputs in a resize of the pixels from `first` on: `next` is relative to `first`.
 struct Steps {
-    double first, step, centre;
+    double first, step, next;
     int before = -1;  // outputs of the resized image before the window; -1: it is no crop of a resized image
+    double all = 0;   // outputs of the resized image
 };
 
-// Pillow adds up centres from the start of the resized image on. For a fifth of all pairs of sizes some centres are
-// between two pixels, and the sum's rounding decides. So a window that was cropped after its resize begins at the
-// resized image's start, which is `low`.
-Steps steps_of(double from, double to, int low, int high, int outputs) {
+// `within` is a position's place in its output: 0.5 for the centre. Pillow adds up centres from the start of the
+// resized image on. For a fifth of all pairs of sizes some centres are between two pixels, and the sum's rounding
+// decides. So a window that was cropped after its resize begins at the resized image's start, which is `low`.
+Steps steps_of(double from, double to, int low, int high, int outputs, double within) {
     const double step = (to - from) / outputs;
     const double before = (from - low) / step, all = (high - low) / step;
     const auto is_whole = [](double count) {
         return std::abs(count - std::round(count)) < 1e-6 && count > -1 && count < 1 << 16;
     };
-    if (!is_whole(before) || !is_whole(all)) return {std::floor(from), step, from - std::floor(from) + step * 0.5};
-    Steps steps{static_cast<double>(low), (high - low) / std::round(all), 0, static_cast<int>(std::round(before))};
-    steps.centre = steps.step * 0.5;
-    for (int i = steps.before; i > 0; --i) steps.centre += steps.step;
+    if (!is_whole(before) || !is_whole(all)) return {std::floor(from), step, from - std::floor(from) + step * within};
+    Steps steps{static_cast<double>(low), (high - low) / std::round(all), 0, static_cast<int>(std::round(before)),
+                std::round(all)};
+    steps.next = steps.step * within;
+    for (int i = steps.before; i > 0; --i) steps.next += steps.step;
     return steps;
+}
+
+// Position of output `i` in a resize of `size` pixels to `all`, rounded as the filter's library rounds it: torch
+// computes with 24 bits, and OpenCV inverts the scale twice.
+double position_of(Filter filter, int i, double size, double all) {
+    if (filter == Filter::nearest_opencv) return i * (1 / (all / size));
+    const float within = filter == Filter::nearest_exact ? 0.5F : 0.0F;
+    return (static_cast<float>(i) + within) * static_cast<float>(size / all);
 }
 
 double triangle(double x) { return std::max(0.0, 1.0 - x); }
@@ -171,12 +183,11 @@ void Taps::nearest(Filter filter, double from, double to, int low, int high, int
     count.assign(outputs, 1);
     weight.clear();
     if (outputs == 0) return;
-    Steps steps = steps_of(from, to, low, high, outputs);
-    const bool is_exact = filter == Filter::nearest_exact && steps.before >= 0;
-    const float step = static_cast<float>(steps.step);  // torch computes positions with 24 bits
-    for (int i = 0; i < outputs; ++i, steps.centre += steps.step) {
-        const double centre = is_exact ? (static_cast<float>(steps.before + i) + 0.5F) * step : steps.centre;
-        start[reversed ? outputs - 1 - i : i] = clamp_to(steps.first + std::floor(centre), low, high - 1);
+    Steps steps = steps_of(from, to, low, high, outputs, is_of_corner(filter) ? 0 : 0.5);
+    const bool sums = filter == Filter::nearest || steps.before < 0;
+    for (int i = 0; i < outputs; ++i, steps.next += steps.step) {
+        const double at = sums ? steps.next : position_of(filter, steps.before + i, high - low, steps.all);
+        start[reversed ? outputs - 1 - i : i] = clamp_to(steps.first + std::floor(at), low, high - 1);
     }
 }
 

@@ -8,9 +8,24 @@
 
 namespace headrace {
 
-enum class Filter : std::uint8_t { triangle, nearest, bicubic, linear, lanczos, nearest_exact };
+enum class Filter : std::uint8_t {
+    triangle,
+    nearest,
+    bicubic,
+    linear,
+    lanczos,
+    nearest_exact,
+    nearest_opencv,
+    nearest_torch
+};
 
-constexpr bool is_nearest(Filter filter) { return filter == Filter::nearest || filter == Filter::nearest_exact; }
+// True if an output is the pixel under its first corner, not under its centre.
+constexpr bool is_of_corner(Filter filter) {
+    return filter == Filter::nearest_opencv || filter == Filter::nearest_torch;
+}
+constexpr bool is_nearest(Filter filter) {
+    return filter == Filter::nearest || filter == Filter::nearest_exact || is_of_corner(filter);
+}
 
 // True if every source pixel under an output counts, so that a smaller decode of the image can replace it.
 constexpr bool is_antialiased(Filter filter) { return !is_nearest(filter) && filter != Filter::linear; }
@@ -53,8 +68,9 @@ struct Taps {
     // The stride is a multiple of `slots`; `reversed` mirrors the outputs (a flip is free).
     void blend(const Blend&, int slots, int one, bool reversed);
 
-    // The same for nearest: the pixel under the centre of each output, as Pillow picks it, or for `nearest_exact` as
-    // torch does: they differ where a centre lies between two pixels. `backward` rounds as in the mirrored source.
+    // The same for nearest filters: the pixel under the centre of each output as Pillow picks it, or torch for
+    // `nearest_exact`; or the pixel under its first corner, as OpenCV's INTER_NEAREST or torch's "nearest" picks it.
+    // Libraries differ where a position lies between two pixels. `backward` rounds as in the mirrored source.
     void nearest(Filter filter, double from, double to, int low, int high, int outputs, bool reversed, bool backward);
 
 private:

@@ -371,6 +371,10 @@ def resize(size: Any, interpolation: str = "bilinear") -> Any:
     return part("Resize", size=size, max_size=None, interpolation=SimpleNamespace(value=interpolation))
 
 
+def album_resize(interpolation: int, **more: int) -> Any:
+    return album("Resize", height=64, width=64, interpolation=interpolation, **more)
+
+
 @pytest.mark.parametrize(
     ("parts", "exact"),
     [
@@ -382,13 +386,30 @@ def resize(size: Any, interpolation: str = "bilinear") -> Any:
         ([part("RandomCrop", size=(9, 9), padding=None, pad_if_needed=False, fill=0), resize([64])], True),
         ([resize([64], "nearest"), TO_IMAGE], True),
         ([resize([64], "nearest-exact"), TO_TENSOR], True),
-        ([TO_IMAGE, resize([64], "nearest-exact")], False),
-        ([TO_TENSOR, resize([64], "nearest")], False),
+        ([TO_IMAGE, resize([64], "nearest-exact")], True),
+        ([TO_TENSOR, resize([64], "nearest")], True),
     ],
 )
 def test_one_resampling_is_no_two(parts: list[Any], exact: bool) -> None:
     """Resamplings in sequence differ from a view's one, and so does a resize of what a crop pads."""
     assert hr.from_torchvision(parts).exact is exact
+
+
+@pytest.mark.parametrize(
+    ("found", "image", "mask"),
+    [
+        (hr.from_torchvision([part("Resize", "torchvision.transforms.transforms", size=[8])]), "triangle", "nearest"),
+        (hr.from_torchvision([resize([64], "nearest")]), "nearest", "nearest-torch"),
+        (hr.from_torchvision([TO_IMAGE, resize([64], "nearest")]), "nearest-torch", "nearest-torch"),
+        (hr.from_torchvision([TO_IMAGE, resize([64], "nearest-exact")]), "nearest-exact", "nearest-torch"),
+        (hr.from_albumentations([album_resize(0)]), "nearest-opencv", "nearest-opencv"),
+        (hr.from_albumentations([album_resize(1)]), "linear", "nearest-opencv"),
+        (hr.from_albumentations([album_resize(1, mask_interpolation=6)]), "linear", "nearest"),
+    ],
+)
+def test_nearest_is_that_of_the_library(found: Any, image: str, mask: str) -> None:
+    assert found.exact
+    assert (found.image.filter, found.mask) == (image, hr.Mask(filter=mask))
 
 
 def test_timm_and_albumentations_are_told_too() -> None:

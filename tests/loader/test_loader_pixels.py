@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
+import cv2
 import numpy as np
 import pytest
 from loader_data import COUNT, add_member, encode, encoded, label_of, photograph, write_folder, write_tar
@@ -131,8 +132,8 @@ FLIPS = {"none": (), "across": (-1,), "down": (-2,), "both": (-1, -2)}
 
 @pytest.mark.parametrize("flips", FLIPS)
 @pytest.mark.parametrize("size", [(48, 64, 30, 40), (75, 50, 30, 20), (64, 48, 13, 40), (50, 40, 105, 64)])
-@pytest.mark.parametrize("kind", ["nearest", "nearest-exact"])
-def test_nearest_after_a_flip_equals_pillow_and_torch(kind, size, flips):
+@pytest.mark.parametrize("kind", ["nearest", "nearest-exact", "nearest-opencv", "nearest-torch"])
+def test_nearest_after_a_flip_equals_its_library(kind, size, flips):
     """Also at the scale 1.6, where every fifth centre falls between two pixels."""
     torch = pytest.importorskip("torch")
     height, width, *out = size
@@ -152,12 +153,29 @@ def test_nearest_after_a_flip_equals_pillow_and_torch(kind, size, flips):
         flipped = np.flip(of, FLIPS[flips]).astype(np.float32)
         if kind == "nearest":
             return np.asarray(Image.fromarray(flipped).resize(out[::-1], Image.Resampling.NEAREST))
+        if kind == "nearest-opencv":
+            return cv2.resize(flipped, out[::-1], interpolation=cv2.INTER_NEAREST)
         given = torch.from_numpy(flipped.copy())[None, None]
-        return torch.nn.functional.interpolate(given, tuple(out), mode=kind)[0, 0].numpy()
+        return torch.nn.functional.interpolate(given, tuple(out), mode=kind.removesuffix("-torch"))[0, 0].numpy()
 
     np.testing.assert_array_equal(batch["depth"][0, 0], resized(values))
     for name in ("mask", "image"):
         np.testing.assert_array_equal(batch[name].reshape(out), resized(grey))
+
+
+@pytest.mark.parametrize("kind", ["nearest-opencv", "nearest-torch"])
+def test_nearest_of_a_crop_after_the_resize(kind):
+    """The crop's pixels are those of the resized whole. OpenCV rounds 14 columns below a whole pixel, torch 6 rows."""
+    torch = pytest.importorskip("torch")
+    values = np.random.default_rng(7).integers(0, 250, (130, 195)).astype(np.uint8)
+    field, view = hr.Mask(filter=kind), [hr.Resize((110, 75)), hr.CenterCrop((60, 51))]
+    dataset = hr.open({"mask": [encode(Image.fromarray(values), "PNG")]})
+    (got,) = next(iter(load(dataset, {"mask": field}, view=view, batch_size=1)))["mask"]
+    if kind == "nearest-opencv":
+        resized = cv2.resize(values, (75, 110), interpolation=cv2.INTER_NEAREST)
+    else:
+        resized = torch.nn.functional.interpolate(torch.from_numpy(values)[None, None], (110, 75))[0, 0].numpy()
+    np.testing.assert_array_equal(got, resized[25:85, 12:63])
 
 
 def test_nearest_exact_of_a_window_between_pixels(folder):

@@ -7,11 +7,10 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Literal, TypeAlias, get_args
 
 from headrace.errors import UsageError
-from headrace.fields.image import Floats, check_bool, check_choice, is_number
+from headrace.fields.image import Floats, Nearest, check_bool, check_choice, is_number
 from headrace.foreign_arguments import KnownArguments
 
 MaskDType: TypeAlias = Literal["uint8", "int16", "int32", "int64"]
-Nearest: TypeAlias = Literal["nearest", "nearest-exact"]
 
 MASK_DTYPES: tuple[MaskDType, ...] = get_args(MaskDType)
 
@@ -36,8 +35,10 @@ class Mask(KnownArguments, of="field"):
     channels, and a JPEG, since JPEG blends values. Grey of 1, 2 or 4 bits is scaled to 0…255, like Pillow's mode "L".
     An EXIF orientation of the mask's own file is applied.
 
-    `filter` decides where an output pixel's centre lies between two pixels, as at the scale 1.6: "nearest" as Pillow's
-    NEAREST, "nearest-exact" as torch's interpolation of that name.
+    `filter` names the library whose pixels a resize picks. "nearest" is Pillow's NEAREST, "nearest-exact" torch's: the
+    pixel under each output's centre; they differ where a centre lies between two pixels, as at the scale 1.6.
+    "nearest-opencv" is OpenCV's INTER_NEAREST, "nearest-torch" torch's "nearest": the pixel under each output's upper
+    left corner, up to half an output pixel away.
     """
 
     exif: ClassVar[bool] = True

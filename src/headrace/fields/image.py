@@ -48,7 +48,8 @@ DType: TypeAlias = Literal["uint8", "float32", "float16", "bfloat16"]
 ImageDType: TypeAlias = Literal["uint8", "uint16", "float32", "float16", "bfloat16"]
 Floats: TypeAlias = Literal["float32", "float16", "bfloat16"]
 Mode: TypeAlias = Literal["RGB", "L"]
-Filter: TypeAlias = Literal["triangle", "nearest", "nearest-exact", "bicubic", "linear", "lanczos"]
+Nearest: TypeAlias = Literal["nearest", "nearest-exact", "nearest-opencv", "nearest-torch"]
+Filter: TypeAlias = Literal["triangle", "bicubic", "linear", "lanczos", Nearest]
 
 DTYPES: tuple[DType, ...] = get_args(DType)
 MOST_CHANNELS = 512
@@ -118,11 +119,10 @@ class Image(KnownArguments, of="field"):
     False leaves the stored pixels, as Pillow's `open` does. `filter` is the resampling filter.
     "triangle" is antialiased bilinear, like Pillow's BILINEAR; "bicubic" and "lanczos" are Pillow's BICUBIC and
     LANCZOS, torch's and torchvision's with `antialias=True`. "linear" blends two pixels each way without antialiasing,
-    like OpenCV's INTER_LINEAR and torch's `antialias=False`; "nearest" is Pillow's NEAREST, "nearest-exact" torch's:
-    they differ where a centre lies between two pixels. With these three, a JPEG is always decoded at full size.
-    `shrink_to` allows sampling from a copy of the image whose short side is at most `shrink_to` pixels: the crop stays
-    the same, its detail is bounded. With `cache=` and a random view, that copy is cached. `source` names the column if
-    it differs from the field's name.
+    like OpenCV's INTER_LINEAR and torch's `antialias=False`; "nearest" and the others of that name blend no pixels: see
+    `Mask`. With "linear" and these, a JPEG is always decoded at full size. `shrink_to` allows sampling from a copy of
+    the image whose short side is at most `shrink_to` pixels: the crop stays the same, its detail is bounded. With
+    `cache=` and a random view, that copy is cached. `source` names the column if it differs from the field's name.
 
     `view`, of one fixed size, replaces the Loader's view for this field; boxes, masks and keypoints do not follow it.
     With `copies` the batch is [N, copies, C, H, W], and each copy draws its own view, from `view` or from the Loader's.

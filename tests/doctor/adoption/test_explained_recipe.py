@@ -395,6 +395,21 @@ def test_leaves_of_one_file_are_one_column_and_equal_leaves_one_field(noise: Pat
     assert made["filled"] is not made["metres"]
 
 
+class Picked(Scenes):
+    """Bytes and depth as OpenCV's INTER_NEAREST resizes them."""
+
+    def __getitem__(self, index: int) -> Any:
+        sources = np.array(self._open(index)), np.array(self._open(index, "depth")).astype(np.float32)
+        return tuple(cv2.resize(each, (65, 50), interpolation=cv2.INTER_NEAREST) for each in sources)
+
+
+def test_opencvs_nearest_is_a_field_without_remarks(noise: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(Picked(noise), tmp_path)
+    assert [argument_of(code, "filter") for code in recipe.fields.values()] == ["'nearest-opencv'"] * 2
+    assert not recipe.left
+    assert not [part for part in recipe.parts if part.certainty != "exact"]
+
+
 def test_a_mask_that_is_true_wherever_it_was_seen_needs_the_datasets_bounds(noise: Path, tmp_path: Path) -> None:
     recipe = recipe_of(Trainer(noise, bounds=False), tmp_path)
     assert set(recipe.left) == {"valid"}

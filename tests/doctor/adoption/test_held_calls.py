@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
+import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,9 +17,11 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
+from headrace.doctor.adoption.comparison import verified
 from headrace.doctor.adoption.explained_recipe import explained_recipe
 from headrace.doctor.adoption.module import module_text, write_files
 from headrace.doctor.adoption.recipe import LoaderRecipe
+from headrace.doctor.adoption.trial_process import stand_in_of
 from headrace.doctor.explain.look import read_look
 from headrace.doctor.explain.samples import explain_look
 from headrace.doctor.probe.look.value_look import look_at_values
@@ -43,6 +48,9 @@ class Longest(Words):
     def __call__(self, texts):
         rows = super().__call__(texts)
         return rows[:, : int((rows > 0).sum(1).max())]
+class Hidden(Words):
+    def __init__(self, last):
+        super().__init__(last + 1)
 class Listing:
     def __call__(self, text):
         return [ord(letter) for letter in text.ljust(9)[:9]]
@@ -88,7 +96,13 @@ def recipe_of(data: Pairs, folder: Path) -> LoaderRecipe:
 
 @pytest.mark.parametrize(
     ("made", "statement"),
-    [("Words()", "Words"), ("shared", "shared"), ("function", "function"), ("Listing()", "Listing")],
+    [
+        ("Words()", "Words"),
+        ("Words(5)", "Words"),
+        ("shared", "shared"),
+        ("function", "function"),
+        ("Listing()", "Listing"),
+    ],
 )
 def test_a_tokenizer_is_imported_and_makes_the_tokens(made: str, statement: str, own: Any, tmp_path: Path) -> None:
     data = Pairs(tmp_path, eval(made, vars(own)), is_listed=statement != "Listing")
@@ -110,20 +124,54 @@ def test_other_tokens_on_a_second_call_or_of_another_length_are_left(made: str, 
     assert "image" in recipe.covered
 
 
-def test_a_tokenizer_made_with_arguments_is_named_as_the_reason(own: Any, tmp_path: Path) -> None:
-    recipe = recipe_of(Pairs(tmp_path, own.Words(5), is_listed=True), tmp_path)
-    assert list(recipe.left) == ["text"]
-    (note,) = [part.note for part in recipe.parts if part.part == "text"]
-    assert note.startswith("Words of own_tokens makes it from captions, but it cannot be imported")
+@pytest.mark.parametrize(("made", "is_listed"), [("Hidden(5)", True), ("lambda text: Listing()(text)", False)])
+def test_a_tokenizer_that_cannot_be_made_again_is_an_argument(
+    made: str, is_listed: bool, own: Any, tmp_path: Path
+) -> None:
+    data = Pairs(tmp_path, eval(made, vars(own)), is_listed=is_listed)
+    recipe = recipe_of(data, tmp_path)
+    assert (recipe.left, list(recipe.arguments)) == ({}, ["tokenizer"])
+    assert [part.certainty for part in recipe.parts if part.part == "text"] == ["check"]
+    draft = ModuleType("draft")
+    exec(module_text(replace(recipe, script=("train.py",)), write_files(recipe, tmp_path)), vars(draft))
+    assert "headrace equal" not in (draft.__doc__ or "")  # it would have no object to pass
+    with pytest.raises(TypeError, match="tokenizer="):
+        draft.make_dataloader()
+    loader = draft.make_loader(5, tokenizer=data.tokenizer)
+    tokens = np.concatenate([batch["text"].numpy() for batch in draft.batches(loader)])
+    assert tokens.tolist() == [data[index]["text"].tolist() for index in range(COUNT)]
 
 
-def test_a_name_that_is_code_is_refused(own: Any, tmp_path: Path) -> None:
+def test_a_trial_answers_for_the_argument(own: Any, tmp_path: Path) -> None:
+    data = Pairs(tmp_path, own.Hidden(5), is_listed=True)
+    recipe = recipe_of(data, tmp_path)
+    look = read_look(tmp_path / "look")
+    answer = stand_in_of(look, recipe.arguments["tokenizer"])
+    draft = ModuleType("draft")
+    exec(module_text(recipe, write_files(recipe, tmp_path)), vars(draft))
+    compared = verified(look, partial(draft.make_loader, tokenizer=answer), draft.batches)
+    assert compared["text"] == "same"
+    assert np.array(answer(["of no sample"])).tolist() == [[0] * LENGTH]
+    began = time.perf_counter()
+    answer(["", ""])
+    assert time.perf_counter() - began >= 2e-6 * look.calls[0].text_us > 0
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b'"name": "Words"', b'"name": "W;pwn"'),
+        (b'{"first": 123456}', b'{"f;pwn": 12345}'),
+        (b'{"first": 123456}', b'{"first":["pwn"]}'),
+    ],
+)
+def test_a_name_that_is_code_is_refused(before: bytes, after: bytes, own: Any, tmp_path: Path) -> None:
     look = tmp_path / "look"
-    look_at_values(DataLoader(Pairs(tmp_path, own.Words(), is_listed=True)), str(look))
+    look_at_values(DataLoader(Pairs(tmp_path, own.Words(123456), is_listed=True)), str(look))
     content = look.read_bytes()
-    assert content.count(b'"name": "Words"') == 1  # of the captions, and not of the files
-    look.write_bytes(content.replace(b'"name": "Words"', b'"name": "W;pwn"'))
-    with pytest.raises(SessionError, match="W;pwn"):
+    assert content.count(before) == 1  # of the captions, and not of the files
+    look.write_bytes(content.replace(before, after))
+    with pytest.raises(SessionError, match="pwn"):
         read_look(look)
 
 

@@ -48,6 +48,21 @@ def test_nearest_and_a_table_are_recovered(seed: int) -> None:
         assert found.placements == tuple(placements)
         assert all(found.table[key] == TABLE[key] for key in found.table)
         assert found.layout == ("CHW" if seed % 3 else "HW")
+        assert found.filter == ("nearest-pillow" if seed % 2 else "nearest-opencv")
+
+
+def test_of_filters_that_fit_the_best_is_recovered() -> None:
+    """A small region and a smooth plane show few of the pixels, or little of the values, in which filters differ."""
+    label = np.zeros((400, 640), np.uint8)
+    label[150:170, 200:230] = 1
+    rows, columns = np.mgrid[0:400, 0:640]
+    plane = (40 * rows + 60 * columns).astype(np.uint16)
+    for source, explain in ((label, explain_mask), (plane, explain_plane)):
+        leaf = cv2.resize(source.astype(np.float32), (400, 250), interpolation=cv2.INTER_NEAREST)
+        whole = LeafPlacement(Box(0, 0, 400, 640), (250, 400), (0, 0))
+        found = explain([Sighting(leaf, source)], [whole])
+        assert found is not None
+        assert found.filter == "nearest-opencv"
 
 
 def test_values_that_a_filter_invented_are_no_table() -> None:

@@ -51,7 +51,6 @@ _VALUES = (ValueExplanation, TokensExplanation, CallExplanation)
 @dataclass
 class _RecipeMaker(RecipeDraft):
     explained: Mapping[LeafPath, LeafExplanation] = field(default_factory=dict)
-    parts: list[AdoptedPart] = field(default_factory=list)
     left: list[LeafPath] = field(default_factory=list)
     root: str | None = None
     mixing: LiveTransform | None = None
@@ -87,6 +86,7 @@ class _RecipeMaker(RecipeDraft):
             left={path_text(path): self._kind(path) for path in self.explained if path in self.left},
             imports=tuple(sorted(self.imports)),
             folders=tuple(self.folders),
+            arguments=self.arguments,
             image=self._image(view, augment),
         )
 

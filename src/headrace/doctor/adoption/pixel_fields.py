@@ -16,18 +16,22 @@ from headrace.doctor.explain.samples import LeafExplanation
 from headrace.doctor.probe.look.held_objects import READ
 from headrace.doctor.session.after_run import AdoptedPart
 
-_EXACT = {
-    None: None,
-    "triangle": None,
+_PICKED: dict[str | None, str | None] = {
     "nearest-pillow": "nearest",
     "nearest-exact": "nearest-exact",
+    "nearest-opencv": "nearest-opencv",
+    "nearest-torch": "nearest-torch",
+}
+"""Nearest filters: the value of `filter=`."""
+_EXACT: dict[str | None, str | None] = {
+    None: None,
+    "triangle": None,
     "bicubic": "bicubic",
     "lanczos": "lanczos",
     "linear": "linear",
+    **_PICKED,
 }
 """Filters of the Loader: the value of `Image(filter=)`."""
-_PICKED = ("nearest-pillow", "nearest-exact")
-"""Nearest filters of the Loader."""
 _BYTE = 255.0
 _HALF_LEVEL = 0.5 / _BYTE
 _TOLD = 1e-4
@@ -166,7 +170,8 @@ def _as_image(made: LeafField, leaf: LeafExplanation, by: PictureExplanation) ->
         raise UnexplainedError(f"it shows the channels {by.channels} of its file")
     made.kind = "Image"
     if by.filter not in _EXACT:
-        _note_filter(made, "antialiased bilinear")
+        note = f"the script resamples by {by.filter!r}, the Loader by antialiased bilinear"
+        made.note("hr.Image()", "check", note)  # fine detail differs by many levels
     elif _EXACT[by.filter] is not None:
         made.arguments.append(f"filter={_EXACT[by.filter]!r}")
     if leaf.decoding != "exif":
@@ -251,16 +256,9 @@ def _as_mask(made: LeafField, leaf: LeafExplanation, by: MaskExplanation) -> Non
 
 
 def _picked(made: LeafField) -> list[str]:
-    """Return the argument for a nearest filter, or add a remark about one that the Loader lacks."""
-    if made.filter is not None and made.filter not in _PICKED:
-        _note_filter(made, "Pillow's nearest")
-    return ['filter="nearest-exact"'] if made.filter == "nearest-exact" else []
-
-
-def _note_filter(made: LeafField, ours: str) -> None:
-    """Add a remark about a filter that the Loader lacks. In images, fine detail then differs by many levels."""
-    note = f"the script resamples by {made.filter!r}, the Loader by {ours}"
-    made.note(f"hr.{made.kind}()", "check" if made.is_image else "differs", note)
+    """Return the argument for a nearest filter other than the default."""
+    name = _PICKED.get(made.filter)
+    return [] if name in (None, "nearest") else [f"filter={name!r}"]
 
 
 def _rounded(values: Sequence[float]) -> tuple[float, ...]:

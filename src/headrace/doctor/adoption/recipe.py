@@ -59,6 +59,8 @@ class LoaderRecipe:
     """Additional import statements of the module."""
     folders: tuple[str, ...] = ()
     """Folders of the user's modules that are imported."""
+    arguments: Mapping[str, int] = field(default_factory=dict)
+    """Arguments for live objects of the script: their places in `Look.calls`."""
     script: tuple[str, ...] = ()
     """The script and its arguments; empty if the command names no file."""
     image: LookedImage | None = None

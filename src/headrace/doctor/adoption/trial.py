@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 
 from headrace.doctor.adoption.module import module_text
-from headrace.doctor.adoption.recipe import Adoption
+from headrace.doctor.adoption.recipe import Adoption, LoaderRecipe
 from headrace.doctor.adoption.trial_process import ANSWERS, IMPORTS, MODULE_FILE, REQUEST, LoaderTrialRequest
 from headrace.doctor.measure import BOUND, RankView, TrainerView
 from headrace.doctor.quantities import percent
@@ -73,7 +73,7 @@ def loader_trial(
     if run is None or why_not:
         trial = LoaderTrial("not tried", why_not, module)
     else:
-        request = _request(session, view.trainer.pid, run, module, str(look), recipe.folders)
+        request = _request(session, view.trainer.pid, run, module, str(look), recipe)
         limit = f"no stage longer than {request.most_s:.0f} s"
         announce(f"trying Headrace's Loader on the run's files: about {EXPECTED_S:.0f} s, {limit}")
         trial = tried_loader(request)
@@ -87,7 +87,7 @@ def loader_trial(
 
 
 def _request(
-    session: Session, pid: int, run: RecordedRun, module: str, look: str, folders: Sequence[str]
+    session: Session, pid: int, run: RecordedRun, module: str, look: str, recipe: LoaderRecipe
 ) -> LoaderTrialRequest:
     """Return the request for the trainer `pid` of a session with the recorded work `run`."""
     trainer = next((one for one in session.processes if one.pid == pid), None)
@@ -99,8 +99,9 @@ def _request(
     return LoaderTrialRequest(
         module=module,
         look=look,
+        arguments=recipe.arguments,
         interpreters=list(dict.fromkeys(own)),
-        paths=list(dict.fromkeys([os.path.dirname(os.path.abspath(script)), os.getcwd(), *folders])),
+        paths=list(dict.fromkeys([os.path.dirname(os.path.abspath(script)), os.getcwd(), *recipe.folders])),
         cores=None if cores is None else math.ceil(cores),
         step_us=(computing, max(waiting, float(steps.device.mean()) - computing)),
         team=run.team,

@@ -15,13 +15,14 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from headrace.doctor.adoption.comparison import kind_of, leaves, verified
-from headrace.doctor.explain.look import read_look
+from headrace.doctor.explain.look import Look, read_look
 
 IMPORTS, OPENING, FIRST, COMPARING, ALONE, ALONGSIDE = (
     "importing", "opening the data", "making the first batch", "comparing samples", "making batches",
@@ -56,6 +57,8 @@ class LoaderTrialRequest:
     """Text of the module."""
     look: str = ""
     """File of the look with the samples to compare; empty for none."""
+    arguments: Mapping[str, int] = field(default_factory=dict)
+    """Arguments of the module: the places of the look's calls that stand in for live objects of the script."""
     interpreters: Sequence[str] = (sys.executable,)
     """Python interpreters to run it in, best first; the next is used if one lacks headrace."""
     paths: Sequence[str] = ()
@@ -162,6 +165,26 @@ def module_of(order: LoaderTrialRequest, folder: Path) -> Any:
     return module
 
 
+def stand_in_of(look: Look, place: int) -> Callable[[Any], Any]:
+    """Return a callable that makes the rows that a callable of the look made, and zeros of texts that it was not given.
+
+    A text takes the time that it took.
+    """
+    call = look.calls[place]
+    rows = {look.columns[call.column][index]: row for index, row in call.rows.items()}
+    length = len(next(iter(rows.values())))
+
+    def answer(given: Any) -> Any:
+        texts = [given] if isinstance(given, str) else given
+        until = time.perf_counter() + len(texts) * call.text_us / 1e6
+        made = [rows.get(text, [0] * length) for text in texts]
+        while time.perf_counter() < until:
+            pass
+        return made[0] if isinstance(given, str) else made
+
+    return answer
+
+
 def endless(module: Any, loader: Any) -> Iterator[Any]:
     """Yield batches in the script's form, epoch after epoch."""
     batches = getattr(module, "batches", iter)
@@ -195,13 +218,16 @@ def measure(order: LoaderTrialRequest, folder: Path, say: Callable[..., None]) -
 
     say(at=OPENING)
     began = time.monotonic()
-    loader = module.make_loader()
+    look = read_look(Path(order.look)) if order.look else None
+    given = {name: stand_in_of(look, place) for name, place in order.arguments.items() if look is not None}
+    make_loader = partial(module.make_loader, **given)
+    loader = make_loader()
     say(at=FIRST)
     batches = endless(module, loader)
     found: dict[str, Any] = {"leaves": {path: kind_of(leaf) for path, leaf in leaves(next(batches))}}
     found["first_us"] = (time.monotonic() - began) * 1e6
     say(at=COMPARING)
-    compared = verified(read_look(Path(order.look)), module.make_loader, module.batches) if order.look else {}
+    compared = {} if look is None else verified(look, make_loader, module.batches)
     say(at=ALONE)
     used, counted, size = cpu_s(), 0, int(getattr(loader, "batch_size", 1))
 

@@ -14,8 +14,9 @@ from PIL import Image
 from headrace.doctor.adoption.pixel_fields import CASTS, LeafField
 from headrace.doctor.adoption.recipe import UnexplainedError
 from headrace.doctor.explain import CallExplanation, TokensExplanation, ValueExplanation, explain_value
-from headrace.doctor.explain.look import LeafPath, LeafValue, Look, LookedSample
+from headrace.doctor.explain.look import LeafPath, LeafValue, Look, LookedSample, path_text
 from headrace.doctor.explain.pictures import Array
+from headrace.doctor.session.after_run import AdoptedPart
 
 _IMAGES = {"jpg", "jpeg", "png", "webp"}
 """Extensions of members in the column `image`."""
@@ -38,6 +39,9 @@ class RecipeDraft:
     """Folders of the user's modules that are imported."""
     tokenizers: dict[str, str] = field(default_factory=dict)
     """Tokenizers as JSON, by the constants that name their files."""
+    arguments: dict[str, int] = field(default_factory=dict)
+    """Arguments of the module's functions: the places in `Look.calls` of the callables that they stand for."""
+    parts: list[AdoptedPart] = field(default_factory=list)
     one_hot: str = ""
     """Name of the field of mixed labels."""
     _texts: dict[str, TokensExplanation] = field(default_factory=dict)
@@ -134,18 +138,26 @@ class RecipeDraft:
     def _called(self, path: LeafPath, by: CallExplanation) -> str:
         """Return the numbers that a callable of the user's own makes of a text."""
         call = by.call
-        if not call.name:
-            where = "the script itself" if call.module == "__main__" else call.module
-            why = "it cannot be imported from there, nor made without arguments: see hr.Text(tokenizer, …)"
-            raise UnexplainedError(f"{call.called} of {where} makes it from {call.column}, but {why}")
         name = self.name(path, "text")
+        made = call.name
+        if not call.name:
+            made = f"tokenizer_{len(self.arguments) + 1}" if self.arguments else "tokenizer"
+            self.arguments[made] = next(place for place, one in enumerate(self.look.calls) if one is call)
+            where = "the script itself" if call.module == "__main__" else call.module
+            note = (
+                f"{call.called} of {where} makes it from {call.column}, but cannot be imported or made again: pass it "
+                f"to make_dataloader({made}=…); the trial took the ids that it made of the samples, and its time"
+            )
+            self.parts.append(AdoptedPart(path_text(path), "fields", made, "check", note))
+        else:
+            self.imports.add(f"from {call.module} import {call.name}")
+            self.folders[call.folder] = None
+            if call.arguments is not None:
+                made += f"({', '.join(f'{key}={value!r}' for key, value in call.arguments.items())})"
         self.sources[name] = call.column
         if self.look.opened is None:
             self.columns[name] = self.look.columns[call.column]
-        self.imports.add(f"from {call.module} import {call.name}")
-        self.folders[call.folder] = None
         source = "" if self.look.opened is None else f", source={call.column!r}"
-        made = f"{call.name}()" if call.is_made else call.name
         code = made if call.kind == "batch" else f"lambda texts, call={made}: [call(text) for text in texts]"
         self.fields[name] = f'hr.Text({code}, max_length={by.length}, pad="max", pad_id={by.pad_id}{source})'
         dtype = self.look.samples[0].leaves[path].dtype

@@ -133,10 +133,12 @@ class LookedCall:
     module: str
     name: str
     """Name to import from the module; empty if there is none."""
-    is_made: bool
-    """True if the name is a class, to be made without arguments."""
+    arguments: Mapping[str, Any] | None
+    """Arguments of the name, if it is a class to be made; None otherwise."""
     folder: str
     """Folder of the module's outermost package."""
+    text_us: float
+    """Time per text."""
     rows: Mapping[int, Array]
     """Rows by the samples' indices."""
 
@@ -221,9 +223,12 @@ def _look(held: bytes, pictures: Path) -> Look:
 
 def _call(said: Mapping[str, Any], indices: Sequence[int], held: bytes) -> LookedCall:
     rows = np.frombuffer(_bytes(held, said["at"]), np.int64).reshape(len(indices), said["length"])
-    names = [*said["module"].split("."), *filter(None, [said["name"]])]
+    arguments = said["arguments"] or {}
+    names = [*said["module"].split("."), *filter(None, [said["name"]]), *arguments]
     if not all(name.isidentifier() and not iskeyword(name) for name in names):  # they become code
         raise ValueError(f"expected names to import, got {'.'.join(names)!r}")
+    if not all(value is None or isinstance(value, str | int | float) for value in arguments.values()):
+        raise ValueError(f"expected text or numbers as arguments, got {arguments!r}")
     kept = {name: value for name, value in said.items() if name not in ("at", "length")}
     return LookedCall(**kept, rows=dict(zip(indices, rows, strict=True)))
 

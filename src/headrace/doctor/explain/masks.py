@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from headrace.doctor.explain.placements import Array, LeafPlacement, Sighting, c
 from headrace.doctor.explain.resampling import taps
 
 NEAREST = ("nearest-pillow", "nearest-exact", "nearest-opencv", "nearest-torch")
+Explained = TypeVar("Explained")
 _MOST_VALUES = 1024
 _PIXELS_A_VALUE = 16
 """Minimum pixels of a leaf per distinct value: a table for nearly every pixel could make any leaf."""
@@ -45,31 +47,47 @@ def explain_mask(seen: Sequence[Sighting], shared: Sequence[LeafPlacement] | Non
     for layout in layouts(seen[0].leaf):
         if sided(seen[0].leaf, layout).shape[2] != 1:
             continue
-        for name in NEAREST:
-            explained = _by_filter(name, layout, seen, shared)
-            if explained is not None:
-                return explained
+        best = least_wrong(_by_filter(name, layout, seen, shared) for name in NEAREST)
+        if best is not None:
+            return best
     return None
+
+
+def least_wrong(explained: Iterable[tuple[float, Explained] | None]) -> Explained | None:
+    """Return the explanation of the least error, up to the first without any; None if there is none.
+
+    A smooth plane or a few small regions fit several filters within the limits.
+    """
+    best: tuple[float, Explained] | None = None
+    for each in explained:
+        best = each if best is None or (each is not None and each[0] < best[0]) else best
+        if best is not None and best[0] == 0:
+            break
+    return None if best is None else best[1]
 
 
 def _by_filter(
     name: str, layout: str, seen: Sequence[Sighting], shared: Sequence[LeafPlacement] | None
-) -> MaskExplanation | None:
+) -> tuple[float, MaskExplanation] | None:
+    """Return the number of values that deviate, and the explanation by a filter."""
     table: dict[int, float] = {}
+    others = 0
     found: list[LeafPlacement] = []
     for number, each in enumerate(seen):
         leaf, source = sided(each.leaf, layout)[..., 0], _coded(each.source)
         for placement in _tried(each, sided(each.leaf, layout), None if shared is None else shared[number]):
             its = _table(leaf, _with_outside(source, placement, name, leaf.shape))
-            if its is not None and all(table.get(key, value) == value for key, value in its.items()):
-                table |= its
+            if its is not None and all(table.get(key, value) == value for key, value in its[0].items()):
+                table |= its[0]
+                others += its[1]
                 found.append(placement)
                 break
         else:
             return None
     is_resampled = any(one.is_resampled for one in found)
     fill = table.pop(_OUTSIDE, None)
-    return MaskExplanation(layout, name if is_resampled else None, dict(sorted(table.items())), tuple(found), fill)
+    by = MaskExplanation(layout, name if is_resampled else None, dict(sorted(table.items())), tuple(found), fill)
+    return others if is_resampled else 0, by
 
 
 def _with_outside(source: Array, placement: LeafPlacement, name: str, shape: tuple[int, ...]) -> Array | None:
@@ -115,8 +133,8 @@ def _upright_values(source: Array, placement: LeafPlacement, name: str, rows: Ar
     return shown
 
 
-def _table(leaf: Array, shown: Array | None) -> dict[int, float] | None:
-    """Return the leaf's value of each value of the file; None if one value becomes several."""
+def _table(leaf: Array, shown: Array | None) -> tuple[dict[int, float], int] | None:
+    """Return the leaf's value of each value of the file, and how many deviate; None if one value becomes several."""
     if shown is None:
         return None
     codes, which = np.unique(shown, return_inverse=True)
@@ -125,6 +143,7 @@ def _table(leaf: Array, shown: Array | None) -> dict[int, float] | None:
     values, place = np.unique(leaf, return_inverse=True)
     counts = np.zeros((len(codes), len(values)), np.int64)
     np.add.at(counts, (which.ravel(), place.ravel()), 1)
-    if leaf.size - counts.max(axis=1).sum() > MOST_OTHERS * leaf.size:
+    others = leaf.size - int(counts.max(axis=1).sum())
+    if others > MOST_OTHERS * leaf.size:
         return None
-    return dict(zip(codes.tolist(), values[counts.argmax(axis=1)].tolist(), strict=True))
+    return dict(zip(codes.tolist(), values[counts.argmax(axis=1)].tolist(), strict=True)), others

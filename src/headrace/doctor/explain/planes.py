@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from headrace.doctor.explain.masks import NEAREST, shown_values
+from headrace.doctor.explain.masks import NEAREST, least_wrong, shown_values
 from headrace.doctor.explain.pictures import layouts, sided
 from headrace.doctor.explain.placements import Array, LeafPlacement, Sighting, every_placement
 from headrace.doctor.explain.resampling import Floats
@@ -84,6 +84,8 @@ class _Fit(NamedTuple):
     fill: float | None
     valid: Array
     """Mask of leaf pixels made from the file's."""
+    error: float
+    """Mean difference of the fitted pixels, as a share of their range."""
 
 
 def explain_plane(seen: Sequence[Sighting], shared: Sequence[LeafPlacement] | None = None) -> PlaneExplanation | None:
@@ -96,36 +98,42 @@ def explain_plane(seen: Sequence[Sighting], shared: Sequence[LeafPlacement] | No
     for layout in layouts(seen[0].leaf):
         if sided(seen[0].leaf, layout).shape[2] != 1:
             continue
-        for name in NEAREST:
-            leaves = [sided(each.leaf, layout)[..., 0] for each in seen]
-            for tried in _tried(seen, leaves, shared):
-                shown = [
-                    shown_values(each.source, placement, name, leaf.shape)
-                    for each, placement, leaf in zip(seen, tried, leaves, strict=True)
-                ]
-                if any(one is None for one in shown):
-                    continue
-                found = _of_values(leaves, [one for one in shown if one is not None], seen)
-                if found is not None:
-                    is_resampled = any(one.is_resampled for one in tried)
-                    return PlaneExplanation(layout, name if is_resampled else None, tuple(tried), **found)
+        leaves = [sided(each.leaf, layout)[..., 0] for each in seen]
+        tried = _placed(seen, leaves) if shared is None else shared
+        if tried is not None:
+            best = least_wrong(_by_filter(name, layout, seen, leaves, tried) for name in NEAREST)
+            if best is not None:
+                return best
     return None
 
 
-def _tried(
-    seen: Sequence[Sighting], leaves: Sequence[Array], shared: Sequence[LeafPlacement] | None
-) -> Iterator[list[LeafPlacement]]:
-    """Yield placements of all samples: the shared ones, or else ones that fit each sample separately."""
-    if shared is not None:
-        yield list(shared)
-        return
+def _by_filter(
+    name: str, layout: str, seen: Sequence[Sighting], leaves: Sequence[Array], tried: Sequence[LeafPlacement]
+) -> tuple[float, PlaneExplanation] | None:
+    """Return the error and the explanation by a filter and the placements of all samples."""
+    shown = [
+        shown_values(each.source, placement, name, leaf.shape)
+        for each, placement, leaf in zip(seen, tried, leaves, strict=True)
+    ]
+    if any(one is None for one in shown):
+        return None
+    found = _of_values(leaves, [one for one in shown if one is not None], seen)
+    if found is None:
+        return None
+    is_resampled = any(one.is_resampled for one in tried)
+    by = PlaneExplanation(layout, name if is_resampled else None, tuple(tried), **found[1])
+    return found[0] if is_resampled else 0, by
+
+
+def _placed(seen: Sequence[Sighting], leaves: Sequence[Array]) -> list[LeafPlacement] | None:
+    """Return a placement of each sample that fits it separately; None if one has none."""
     chosen = []
     for each, leaf in zip(seen, leaves, strict=True):
         best = next((one for one in every_placement(leaf[..., None], each) if _follows(leaf, each.source, one)), None)
         if best is None:
-            return
+            return None
         chosen.append(best)
-    yield chosen
+    return chosen
 
 
 def _follows(leaf: Array, source: Array, placement: LeafPlacement) -> bool:
@@ -135,7 +143,10 @@ def _follows(leaf: Array, source: Array, placement: LeafPlacement) -> bool:
     return _bounds(leaf, shown) is not None if leaf.dtype == np.bool_ else _fitted(leaf, shown) is not None
 
 
-def _of_values(leaves: Sequence[Array], shown: Sequence[Array], seen: Sequence[Sighting]) -> dict[str, Any] | None:
+def _of_values(
+    leaves: Sequence[Array], shown: Sequence[Array], seen: Sequence[Sighting]
+) -> tuple[float, dict[str, Any]] | None:
+    """Return the error, and the attributes of an explanation; None if the leaves are not of these values."""
     if all(leaf.dtype == np.bool_ or (leaf.dtype.kind in "fiu" and set(np.unique(leaf)) <= {0, 1}) for leaf in leaves):
         return _validity(leaves, shown)
     fits = [_fitted(leaf, each) for leaf, each in zip(leaves, shown, strict=True)]
@@ -147,27 +158,26 @@ def _of_values(leaves: Sequence[Array], shown: Sequence[Array], seen: Sequence[S
     if len(fills) > 1:
         return None
     made: dict[str, Any] = {"is_validity": False, "near": near, "far": far, "fill": next(iter(fills), None)}
+    error = sum(one.error for one in found)
     scales, shifts = (np.array([getattr(one, name) for one in found]) for name in ("scale", "shift"))
     if np.ptp(scales) <= 2e-3 * np.abs(scales).mean() and np.ptp(shifts) <= 2e-3 * max(
         float(np.ptp(leaf[np.isfinite(leaf)])) for leaf in leaves
     ):
-        return made | {"scale": float(np.median(scales)), "shift": float(np.median(shifts))}
+        return error, made | {"scale": float(np.median(scales)), "shift": float(np.median(shifts))}
     least = min(float(leaf[np.isfinite(leaf)].min()) for leaf in leaves)
     ranges = [each for each in _RANGES if least >= each[0] - _MOST_ERROR]
     normalisation = _normalisation(found, shown, seen, (near, far), ranges)
-    return None if normalisation is None else made | {"normalisation": normalisation}
+    return None if normalisation is None else (error, made | {"normalisation": normalisation})
 
 
-def _validity(leaves: Sequence[Array], shown: Sequence[Array]) -> dict[str, Any] | None:
+def _validity(leaves: Sequence[Array], shown: Sequence[Array]) -> tuple[float, dict[str, Any]] | None:
     valid = [leaf.astype(bool) for leaf in leaves]
     near, far = _bounds_of(valid, shown)
     is_plain = all(each.all() for each in valid) or not any(each.any() for each in valid)
     if is_plain:
         return None
-    for each, values in zip(valid, shown, strict=True):
-        if (_within(values, near, far) != each).mean() > _MOST_ERROR:
-            return None
-    return {"is_validity": True, "near": near, "far": far}
+    errors = [float((_within(values, near, far) != each).mean()) for each, values in zip(valid, shown, strict=True)]
+    return None if max(errors) > _MOST_ERROR else (sum(errors), {"is_validity": True, "near": near, "far": far})
 
 
 def _bounds(leaf: Array, shown: Array) -> tuple[float, float] | None:
@@ -221,7 +231,7 @@ def _fitted(leaf: Array, shown: Array) -> _Fit | None:
     if rest.size > _MOST_ERROR * leaf.size:
         fills, often = np.unique(rest, return_counts=True, equal_nan=True)
         fill = float(fills[often.argmax()])
-    return _Fit(float(scale), float(shift), fill, valid)
+    return _Fit(float(scale), float(shift), fill, valid, float(error.mean() / np.ptp(y)))
 
 
 def _normalisation(

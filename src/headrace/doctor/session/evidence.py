@@ -77,7 +77,7 @@ class ErrorLine(EvidenceLine, tag="error"):
 
 
 class StackLine(EvidenceLine, tag="stack"):
-    """Stack of a batch that hangs (`hung`), or of a training thread that stands still (`stands`) or moves again (`moves`)."""
+    """Stack of a batch that hangs (`hung`), or of a training thread that stands still (`stands`) or moves (`moves`)."""
 
     time: Time
     what: str

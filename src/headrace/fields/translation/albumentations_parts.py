@@ -33,7 +33,8 @@ def from_albumentations(transform: Any, *, partial: bool = False) -> Translated:
     """Translate a Compose of albumentations 2.
 
     Raises UsageError with each unsupported part and the reason. With `partial=True` these parts are skipped and listed
-    in `unknown`. Boxes, keypoints and masks need no translation: they are separate fields in Headrace.
+    in `unknown`. Boxes and keypoints need no translation: they are separate fields in Headrace. So are masks: `mask` is
+    a field that picks the pixels that albumentations picks.
     """
     return finish("from_albumentations", Reader(_VOCABULARY).read(transform), partial)
 

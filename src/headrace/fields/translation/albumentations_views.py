@@ -19,7 +19,7 @@ from headrace.views import (
 )
 
 OPENCV_FILTERS = {0: "nearest", 1: "linear", 2: "cubic", 3: "area", 4: "Lanczos"}
-_FILTERS: Mapping[str, Filter] = {"nearest": "nearest", "linear": "linear"}
+_FILTERS: Mapping[str, Filter] = {"nearest": "nearest-opencv", "linear": "linear"}
 _ROUNDED = "the long side is cut to whole pixels, not rounded"
 
 
@@ -33,11 +33,11 @@ def _resample(reader: Reader, part: Any) -> None:
     if getattr(part, "area_for_downscale", None) is not None:
         name = "area"
     reader.resampled(_FILTERS.get(name, "triangle"))
-    if name == "nearest":
-        reader.note("picked as Pillow does, under each centre")
-    elif name == "area":
+    if OPENCV_FILTERS.get(getattr(part, "mask_interpolation", 0)) == "nearest":
+        reader.mask_filter = "nearest-opencv"
+    if name == "area":
         reader.note("resampled by antialiased bilinear, not by OpenCV's area filter")
-    elif name != "linear":
+    elif name not in _FILTERS:
         reader.note(f"resampled with antialiasing; OpenCV's {name} filter has none")
 
 

@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeAlias, cast
 
 from headrace.augment import AFFINE, AnyMixing, Augmentation, Drawn, Node, RandomErasing
 from headrace.errors import UsageError
-from headrace.fields.image import IMAGENET, Filter, Image, ImageDType, Mode, Normalize
+from headrace.fields.dense import Mask
+from headrace.fields.image import IMAGENET, Filter, Image, ImageDType, Mode, Nearest, Normalize
 from headrace.views import FiveCrop, Pads, RandomHorizontalFlip, RandomVerticalFlip, TenCrop, View
 
 MOST_CHARACTERS = 160
@@ -50,6 +51,8 @@ class Translated:
     view: tuple[View, ...] | None
     augment: tuple[Augmentation, ...] | None
     parts: tuple[TranslatedPart, ...]
+    mask: Mask
+    """Field of masks that the transform moves: its filter picks the pixels that the library picks."""
     batch: AnyMixing | None = None
     """Batch mixing, for `Loader(batch=)`."""
 
@@ -124,6 +127,7 @@ class Reader:
         self.dtype: ImageDType = "uint8"
         self.mode: Mode = "RGB"
         self.filter: Filter | None = None
+        self.mask_filter: Nearest = "nearest"
         self._normalize: Normalize | None = None
         self._views: list[View] = []
         self._augment: list[Augmentation] = []
@@ -306,7 +310,8 @@ class Reader:
         views = tuple(self._views) or None
         if views is not None and isinstance(views[-1], FiveCrop | TenCrop):
             image, views = replace(image, view=views), None
-        return Translated(image, views, tuple(augment) or None, tuple(self._parts), self._mixing)
+        mask = Mask(filter=self.mask_filter)
+        return Translated(image, views, tuple(augment) or None, tuple(self._parts), mask, self._mixing)
 
     def _last_erasing(self, erasing: RandomErasing, at: Values) -> RandomErasing:
         """Return the erasure with its value converted to the batch's range."""

@@ -20,13 +20,14 @@ from headrace.views import (
     TenCrop,
 )
 
-_FILTERS: Mapping[str, Filter] = {
+_FILTERS: dict[str, Filter] = {
     "nearest": "nearest",
     "nearest-exact": "nearest",
     "bilinear": "triangle",
     "bicubic": "bicubic",
     "lanczos": "lanczos",
 }
+_OF_TENSORS: dict[str, Filter] = {"nearest": "nearest-torch", "nearest-exact": "nearest-exact"}
 _PILLOW = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 
 
@@ -58,11 +59,12 @@ def _resample(reader: Reader, part: Any) -> None:
     """Set the resampling filter from a part."""
     given = getattr(part, "interpolation", "bilinear")
     names = [interpolation_of(each) for each in given] if isinstance(given, tuple | list) else [interpolation_of(given)]
-    kind = _FILTERS.get(names[0]) if len(names) == 1 else None
+    filters = _FILTERS | _OF_TENSORS if reader.is_tensor else _FILTERS
+    kind = filters.get(names[0]) if len(names) == 1 else None
     reader.resampled(kind or "triangle")
-    if kind == "nearest":
-        reader.note("picked as from Pillow images; tensors have other neighbours" if reader.is_tensor else "")
-    elif kind is None:
+    if type(part).__module__.startswith("torchvision.transforms.v2"):
+        reader.mask_filter = "nearest-torch"
+    if kind is None:
         reader.note(f"resampled by antialiased bilinear, not by {' or '.join(names)}")
     elif kind in ("triangle", "bicubic") and getattr(part, "antialias", True) in (False, None):
         reader.note("antialiased, as Pillow images are there; tensors would not be")

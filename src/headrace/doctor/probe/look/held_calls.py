@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -77,11 +79,14 @@ def calls_seen(
                 if time.monotonic() > until:
                     return
                 rows = _rows(call, thing, its)
+                began = time.perf_counter()
                 if rows is None or not _are_same(rows, _rows(call, thing, its)):
                     continue
+                text_us = (time.perf_counter() - began) * 1e6 / len(its)
                 if kind == "batch" and not _are_same(rows[:1], _rows(call, thing, its[:1])):
                     continue  # padded to the batch
-                yield {"column": column, "kind": kind, **_named(thing, partial(_rows, call, texts=its), rows)}, rows
+                named = _named(thing, partial(_rows, call, texts=its), rows)
+                yield {"column": column, "kind": kind, "text_us": text_us, **named}, rows
                 break
 
 
@@ -103,12 +108,12 @@ def _are_same(one: Any, other: Any) -> bool:
 
 
 def _named(thing: Any, make: Callable[[Any], Any], rows: Any) -> dict[str, Any]:
-    """Return the module and name to import a callable by, and whether the name is a class to be made.
+    """Return the module and name to import a callable by, and the arguments of the name if it is a class to be made.
 
-    The name is empty if none gives the same: it belongs to the script itself, or its class needs arguments.
+    The name is empty if none gives the same: it belongs to the script itself, or its class needs other arguments.
     """
     kind = _kind_of(thing)
-    found = {"called": kind.__qualname__, "module": kind.__module__, "name": "", "is_made": False, "folder": ""}
+    found = {"called": kind.__qualname__, "module": kind.__module__, "name": "", "arguments": None, "folder": ""}
     module = sys.modules.get(kind.__module__)
     file = getattr(module, "__file__", None)
     if module is None or file is None or kind.__module__ == "__main__":
@@ -123,8 +128,25 @@ def _named(thing: Any, make: Callable[[Any], Any], rows: Any) -> dict[str, Any]:
     is_importable = own.get(kind.__qualname__) is kind
     if kind is thing or not is_importable:
         return found
+    for arguments in ({}, _kept_arguments(thing)):
+        try:
+            is_same = _are_same(rows, make(kind(**arguments)))
+        except Exception:  # it needs others
+            continue
+        if is_same:
+            return {**found, "name": kind.__qualname__, "arguments": arguments}
+    return found
+
+
+def _kept_arguments(thing: Any) -> dict[str, Any]:
+    """Return the arguments of an object's class that the object has as attributes of their names: text or numbers."""
     try:
-        is_same = _are_same(rows, make(kind()))
-    except Exception:  # it needs arguments
-        return found
-    return {**found, "name": kind.__qualname__, "is_made": True} if is_same else found
+        names, own = list(inspect.signature(type(thing)).parameters), vars(thing)
+    except (TypeError, ValueError):
+        return {}
+    kept = {name: own[name] for name in names if name in own}
+    return {name: value for name, value in kept.items() if _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or type(value) in (str, int, bool) or (type(value) is float and math.isfinite(value))
