@@ -229,6 +229,11 @@ class _RecipeMaker(RecipeDraft):
         """Return the field of an image with values randomised by a known library's transform: no window is visible."""
         value: LeafValue = self.look.samples[0].leaves[path]
         shape = self._shape(path)
+        if leaf.is_cut:
+            raise UnexplainedError("the search for its window in the files that were read ran out of time")
+        if len(shape) == 4 and 3 in (shape[1], shape[3]):
+            why = f"it stacks {shape[0]} pictures, and only single ones are sought in the files that were read"
+            raise UnexplainedError(f"{why}: see hr.TenCrop, copies= and columns of several images")
         if len(shape) != 3 or not leaf.is_random:
             raise UnexplainedError("these values match no file and no column that was read")
         layout = "CHW" if shape[0] in (1, 3) else "HWC"
