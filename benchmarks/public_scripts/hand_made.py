@@ -281,7 +281,7 @@ def srgan(data: Path, code: Path) -> Made:
 def espcn(data: Path, code: Path) -> Made:
     grey = {**STORED, "source": "image", "mode": "L"}
     fields = {
-        "low": hr.Image(**grey, view=[hr.CenterCrop(256), hr.Resize(128)]),
+        "low": hr.Image(**grey, view=[hr.CenterCrop(256), hr.Resize((128, 128))]),
         "high": hr.Image(**grey, view=hr.CenterCrop(256)),
     }
     pictures = hr.open(_listed(code / "dataset/BSDS300/images/train"))

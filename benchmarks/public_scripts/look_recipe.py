@@ -44,6 +44,7 @@ def main() -> None:
             said["unsure"] = [f"{each.part}: {each.note}" for each in unsure]
             said["covered"], said["left"] = list(recipe.covered), dict(recipe.left)
             said["fields"], said["view"], said["augment"] = dict(recipe.fields), recipe.view, recipe.augment
+            sys.path += recipe.folders
             module = f"{folder}/module.py"
             Path(module).write_text(module_text(recipe, write_files(recipe, Path(folder))))
         if "fields" in said and not any(code.startswith(PIXELS) for code in said["fields"].values()):

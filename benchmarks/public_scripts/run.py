@@ -114,9 +114,9 @@ def checked_out(script: Script, clones: Path | None, folder: Path) -> Path:
 
 def run_in(script: Script, root: Path, command: list[str], log: Path, seconds: float) -> str:
     """Run a command in the script's folder, on a terminal, and return what kept it from its end; empty for nothing."""
-    environment = (
-        os.environ | {"OMP_NUM_THREADS": "1"} | ({"PYTHONPATH": str(root / script.imports)} if script.imports else {})
-    )
+    paths = [str(root / script.imports)] if script.imports else []
+    paths += filter(None, [os.environ.get("PYTHONPATH")])
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
     main_end, terminal = pty.openpty()
     with log.open("w") as file:
         given = {"stdin": terminal, "stdout": file, "stderr": file}

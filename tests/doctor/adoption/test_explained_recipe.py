@@ -121,6 +121,22 @@ class Noisy(Scenes):
         return {"image": sample["image"], "noise": torch.randn(4, 5)}
 
 
+class Unpaired(Scenes):
+    """Two pictures: one of the sample's own file, one of a file that is drawn."""
+
+    def __getitem__(self, index: int) -> Any:
+        names = [index, int(torch.randint(COUNT, ()))]
+        return [np.array(self._open(each).convert("RGB").resize((64, 48))) for each in names]
+
+
+class Stacked(Scenes):
+    """Two crops of a picture in one array."""
+
+    def __getitem__(self, index: int) -> Any:
+        picture = self._open(index).convert("RGB")
+        return np.stack([np.array(picture.crop((at, 0, at + 60, 80))) for at in (0, 20)])
+
+
 def recipe_of(dataset: Scenes, folder: Path) -> LoaderRecipe:
     look_at_values(torch.utils.data.DataLoader(dataset), str(folder / "look"))
     look = read_look(folder / "look")
@@ -183,6 +199,26 @@ def test_what_is_not_explained_stays_in_python(folder: Path, tmp_path: Path) -> 
     assert recipe.left == {"noise": "float32[1, 4, 5]"}
     assert [part.certainty for part in recipe.parts] == ["python"]
     assert list(recipe.fields) == ["image"]
+
+
+@pytest.mark.parametrize(("dataset", "leaf", "named"), [(Unpaired, "1", ".png"), (Stacked, "", "2 pictures")])
+def test_the_reason_names_what_a_leaf_shows(
+    dataset: type[Scenes], leaf: str, named: str, folder: Path, tmp_path: Path
+) -> None:
+    """A file that is drawn, which hides that the sample's own file may be drawn too, and crops in one array."""
+    recipe = recipe_of(dataset(folder), tmp_path)
+    assert leaf in recipe.left
+    assert named in next(part.note for part in recipe.parts if part.part == leaf)
+
+
+def test_a_search_without_time_is_no_evidence_against_the_files(folder: Path, tmp_path: Path) -> None:
+    whole = recipe_of(Pairs(folder), tmp_path)
+    look = read_look(tmp_path / "look")
+    found = explain_look(look, 0.0)
+    assert (found[0,].by, found[0,].is_cut) == (None, True)
+    notes = [part.note for part in explained_recipe(look, found).parts if part.part == "0"]
+    assert "0" in whole.covered
+    assert "time" in notes[0]
 
 
 def test_what_is_left_leaves_its_place_in_a_list() -> None:

@@ -12,11 +12,12 @@ from machine_findings import quantities
 from made_prescriptions import ROOMY, made
 from made_sessions import MadeRun
 from made_work import recorded_in
+from replacing import replace
 
 from headrace.doctor.adoption import Adoption, LoaderRecipe, loader_trial, module_text, trial
 from headrace.doctor.adoption.trial import LoaderTrialRequest
 from headrace.doctor.causes import diagnose
-from headrace.doctor.causes.loader import is_lost
+from headrace.doctor.causes.loader import coverage, is_lost, is_unsure
 from headrace.doctor.measure import main_view_of
 from headrace.doctor.session.after_run import AdoptedPart, LoaderTrial
 from headrace.doctor.session.model import Session
@@ -86,12 +87,24 @@ def exact(monkeypatch: pytest.MonkeyPatch, **outcome: Any) -> LoaderTrial:
 
 
 def test_a_loader_whose_samples_differ_is_no_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    verified = {"image": "same", "label": "different: by 3", "path": "drawn"}
+    verified = {"image": "same", "label": "different: by 3", "path": "drawn: 8 samples compared"}
     found = exact(monkeypatch, leaves=MADE, verified=verified)
     assert (found.degree, [part.part for part in found.parts]) == ("part", ["label"])
     for text in (found.reason, found.module):
         assert "by 3" in text
     assert exact(monkeypatch, leaves=MADE, verified=verified | {"label": "same"}).degree == "exact"
+
+
+def test_a_drawn_array_is_told_with_the_samples_that_were_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    verified = {"image": "drawn: 8 samples compared", "label": "same"}
+    found = exact(monkeypatch, leaves=MADE, verified=verified)
+    (part,) = found.parts
+    assert (found.degree, part.part, part.certainty) == ("exact", "image", "drawn")
+    assert not is_unsure(part)
+    for text in (coverage(found), found.module):
+        assert "8 samples" in text
+    many = replace(found, parts=[replace(part, part=str(number)) for number in range(4)])
+    assert "4 arrays" in coverage(many)
 
 
 def test_a_batch_that_lacks_an_array_of_the_scripts_is_no_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:

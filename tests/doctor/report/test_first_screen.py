@@ -85,6 +85,19 @@ def test_the_remedy_that_gains_most_is_recommended(prescription: Prescription, f
     assert quantities(found.text) == figures
 
 
+def test_a_predicted_gain_that_is_not_certain_is_recommended_before_advice() -> None:
+    assert INDEXED.prediction is not None
+    unsure = replace(INDEXED, prediction=replace(INDEXED.prediction, high_us=200_000.0))
+    found = first_screen(made_diagnosis(), replace(made_prescription(), remedies=[unsure], outcomes=[])).recommendation
+    assert found is not None
+    assert quantities(found.text)[0] == "38.2 ms"
+    assert "not known" not in found.certainty
+    assert "nothing" in found.certainty
+    certain = gaining(replace(made_prescription(), remedies=[unsure, WORKERS], outcomes=[]))
+    assert certain is not None
+    assert [one.code for one in certain.remedies] == ["workers"]
+
+
 def test_what_was_proved_comes_before_what_is_predicted() -> None:
     assert INDEXED.prediction is not None
     proof = replace(made_prescription().outcomes[0], remedies=["workers"], step_us=INDEXED.prediction.high_us + 1)

@@ -34,10 +34,11 @@ Leaf = npt.NDArray[Any] | str | bytes
 def verified(look: Look, make_loader: Callable[..., Any], batches: Callable[[Any], Iterable[Any]]) -> dict[str, str]:
     """Make the inspected samples again, and return how each leaf compares.
 
-    `same`, `drawn` (too few samples to compare what is random), or `different: ` and how.
+    `same`, `drawn: ` and the number of samples, which are too few to compare what is random, or `different: ` and how.
     """
     judgement = judged(look, make_loader, batches)
-    found = dict.fromkeys(judgement.compared, "same") | {one.leaf: "drawn" for one in judgement.unseen}
+    drawn = f"drawn: {max(judgement.samples)} samples compared"
+    found = dict.fromkeys(judgement.compared, "same") | {one.leaf: drawn for one in judgement.unseen}
     return found | {one.leaf: f"different: {one.code}: {one.before} | {one.after}" for one in judgement.differences}
 
 

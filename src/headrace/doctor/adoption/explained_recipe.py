@@ -238,12 +238,19 @@ class _RecipeMaker(RecipeDraft):
         """Return the field of an image with values randomised by a known library's transform: no window is visible."""
         value: LeafValue = self.look.samples[0].leaves[path]
         shape = self._shape(path)
+        if leaf.is_cut:
+            raise UnexplainedError("the search for its window in the files that were read ran out of time")
+        if len(shape) == 4 and 3 in (*shape[:2], shape[3]):
+            count = shape[1] if shape[0] == 3 else shape[0]
+            why = f"it stacks {count} pictures, and only single ones are sought in the files that were read"
+            raise UnexplainedError(f"{why}: see hr.TenCrop, copies= and columns of several images")
         if len(shape) != 3 or not leaf.is_random:
             raise UnexplainedError("these values match no file and no column that was read")
         layout = "CHW" if shape[0] in (1, 3) else "HWC"
         fitting = self._transforms((shape[1], shape[2]) if layout == "CHW" else (shape[0], shape[1]), (), ())
         if not fitting:
-            raise UnexplainedError(f"no file that was seen makes these values, and {self._why_no_transform()}")
+            why = "no window of a file that was read makes these values by one filter"
+            raise UnexplainedError(f"{why}, and {self._why_no_transform()}")
         transform = self._of_its_own(path, fitting)
         if transform is None:
             raise UnexplainedError(f"which of {len(fitting)} transforms makes it is not known")

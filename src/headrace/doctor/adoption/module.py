@@ -28,7 +28,7 @@ MANIFEST = "MANIFEST"
 _MARK = {b"headrace": b"samples of a drafted Loader"}
 _INDENT = 4
 _COUNTED = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
-_MARKS = {"check": "check", "python": "check", "differs": "differs"}
+_MARKS = {"check": "check", "python": "check", "differs": "differs", "drawn": "drawn"}
 """Word that begins the comment about a part, by its certainty. Exact parts need none."""
 
 

@@ -82,7 +82,8 @@ class LoaderRecipe:
     def tried(self, verified: Mapping[str, str]) -> LoaderRecipe:
         """Return the recipe after a trial compared samples with the inspected ones.
 
-        An array of the script's batch becomes a part to check if it differs by `verified`, unless it is left.
+        An array of the script's batch becomes a part to check if it differs by `verified`, unless it is left, and a
+        part that is drawn if few samples were compared of what is random.
         """
         if self.degree == "no":
             return self
@@ -91,10 +92,15 @@ class LoaderRecipe:
             for path, how in verified.items()
             if how.startswith("different") and not any(f"{path}.".startswith(f"{one}.") for one in self.left)
         ]
+        drawn = [
+            AdoptedPart(path or "batch", "output", "", "drawn", how.partition(": ")[2])
+            for path, how in verified.items()
+            if how.startswith("drawn") and path in self.covered
+        ]
         if not found:
-            return self
+            return replace(self, parts=(*self.parts, *drawn))
         reason = self.reason or f"{found[0].part}: {found[0].note}."
-        return replace(self, parts=(*found, *self.parts), degree="part", reason=reason)
+        return replace(self, parts=(*found, *self.parts, *drawn), degree="part", reason=reason)
 
 
 @dataclass(frozen=True)

@@ -208,6 +208,15 @@ def input_names(number: int, look: Look) -> PictureSource:
     Raises:
         UnexplainedError: No sequence of the dataset names them.
     """
+    read: dict[int, list[tuple[tuple[str | None, str | None], ...]]] = {}
+    for each in look.samples:
+        read.setdefault(each.index, []).append(each.places)
+    for makings in read.values():
+        own = [places[number] for places in makings if number < len(places)]
+        another = next((one for one in own for places in makings if one not in places and number < len(places)), None)
+        if another is not None and another[0] is not None:
+            why = f"a sample reads another file each time that it is made, such as {another[1] or another[0]!r}"
+            raise UnexplainedError(f"{why}: a second Loader of those files gives it")
     if any(number >= len(each.places) for each in look.samples):
         raise UnexplainedError("some samples read fewer files than others")
     places = [each.places[number] for each in look.samples]

@@ -19,6 +19,10 @@ from headrace.doctor.simulate import FeedSetup, NativeFeed, RecordedRun, predict
 
 EXACT, NONE = "exact", "no"
 """Degrees to which the Loader covers the dataset's work: everything, nothing. "part" is in between."""
+DRAWN = "drawn"
+"""Certainty of an array that is random, and of which too few samples were compared."""
+MOST_NAMED = 4
+"""Drawn arrays from which they are counted and not named."""
 QUEUE = 3
 """Maximum number of ready batches in a Loader, unless it finds that more help."""
 UNLOADED_ERROR = 0.15
@@ -74,10 +78,14 @@ def coverage(trial: LoaderTrial) -> str:
     """Name the arrays of a batch that the Loader makes; empty if unknown."""
     lost = _lost(trial)
     count = len({*trial.covered, *trial.left})
+    drawn = [part for part in trial.parts if part.certainty == DRAWN]
+    names = ", ".join(part.part for part in drawn) if len(drawn) < MOST_NAMED else counted(len(drawn), "array")
+    few = f"; {names} drawn: {drawn[0].note}" if drawn else ""
     if not lost:
-        return f"all {counted(count, 'array')} of a batch" if count > 1 else "the array of a batch" if count else ""
+        covered = f"all {counted(count, 'array')} of a batch" if count > 1 else "the array of a batch" if count else ""
+        return f"{covered}{few}"
     stays = f"{', '.join(lost)} {'stays' if len(lost) == 1 else 'stay'} in Python"
-    return f"{number(count - len(lost))} of {counted(count, 'array')} of a batch; {stays}"
+    return f"{number(count - len(lost))} of {counted(count, 'array')} of a batch; {stays}{few}"
 
 
 def _lost(trial: LoaderTrial) -> list[str]:
@@ -185,7 +193,7 @@ def _costs(trial: LoaderTrial) -> list[str]:
 
 def is_unsure(part: AdoptedPart) -> bool:
     """Return True if the script's author has to check a part."""
-    return part.certainty not in (EXACT, "differs")
+    return part.certainty not in (EXACT, DRAWN, "differs")
 
 
 def is_lost(part: AdoptedPart) -> bool:

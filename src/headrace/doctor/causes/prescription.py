@@ -213,7 +213,7 @@ class Recommended:
 
 
 def recommended(diagnosis: Diagnosis, prescription: Prescription | None) -> Recommended | None:
-    """Return the best proven remedy, else the first remedy with a certain predicted gain, else advice.
+    """Return the best proven remedy, else the first predicted one, else advice.
 
     If data does not limit the step, only a proven remedy counts. If a proof refuted a remedy, no advice is given,
     because it may amount to the same remedy. None if too few steps were seen: the end of the command then matters more.
@@ -234,7 +234,7 @@ def recommended(diagnosis: Diagnosis, prescription: Prescription | None) -> Reco
 
 
 def gaining(prescription: Prescription) -> Recommended | None:
-    """Return the best proven remedy, else the first with a certain predicted gain; None without either."""
+    """Return the best proven remedy, else the first predicted one; None without either."""
     return _proved(prescription) or _most_promising(prescription)
 
 
@@ -250,16 +250,16 @@ def _proved(prescription: Prescription) -> Recommended | None:
 
 
 def _most_promising(prescription: Prescription) -> Recommended | None:
-    """Return the first remedy with a predicted gain; None if there is none.
+    """Return the first remedy with a predicted gain, a certain one if there is any; None if nothing is predicted.
 
-    Refuted remedies and remedies that may gain nothing are skipped.
+    Refuted remedies are skipped.
     """
+    found = []
     for remedy in prescription.helping:
         outcome, prediction = prescription.outcome_of([remedy.code]), remedy.prediction
-        is_open = outcome is None or not outcome.is_refused
-        if is_open and prediction is not None and prediction.high_us < prediction.step_us * prediction.speedup:
-            return Recommended([remedy], prediction=prediction)
-    return None
+        if prediction is not None and (outcome is None or not outcome.is_refused):
+            found.append((prediction.is_certain_gain, Recommended([remedy], prediction=prediction)))
+    return max(found, key=lambda one: one[0], default=(False, None))[1]
 
 
 def slowed(diagnosis: Diagnosis, prescription: Prescription | None) -> Iterator[str]:

@@ -86,8 +86,10 @@ _By = tuple[Rule, str]
 """Rule of a placement, and filter."""
 
 
-def explain_picture(seen: Sequence[Sighting]) -> PictureExplanation | None:
-    """Return how the leaves are made from their images; None if no candidate fits all of them.
+def explain_picture(
+    seen: Sequence[Sighting], searches: Sequence[tuple[Find, Sequence[Sequence[Turn]]]] = SEARCHES
+) -> PictureExplanation | None:
+    """Return how the leaves are made from their images; None if no candidate of the searches fits all of them.
 
     The leaves are from one path in the batch, and have equal dtypes and numbers of dimensions. Rule and filter are
     chosen by all samples together: a smooth photograph fits many.
@@ -96,7 +98,7 @@ def explain_picture(seen: Sequence[Sighting]) -> PictureExplanation | None:
         return None
     for layout in layouts(seen[0].leaf):
         leaves = [sided(each.leaf, layout) for each in seen]
-        for find, groups in SEARCHES:
+        for find, groups in searches:
             agreed = _agreed(find, groups, leaves, seen)
             measured = [_measured(found, leaves, seen, layout) for found in agreed]
             fitting = [one for one in measured if one is not None]
@@ -131,9 +133,10 @@ def _agreed(
     near = max(_CLOSE * min(totals.values()), min(totals.values()) + _SAME * len(leaves))
     chosen = sorted((by for by in totals if totals[by] <= near), key=lambda by: _ALL.index(by[1]))
     agreed: dict[tuple[object, ...], list[_Candidate]] = {}
-    for by in chosen:  # several rules may give the same placements
+    for by in chosen:  # several rules may give the same placements, and all filters the same unscaled windows
         candidates = [found[number][by] for number in range(len(leaves))]
-        agreed.setdefault(tuple(one[:2] for one in candidates), candidates)
+        resampled = tuple(one.placement.is_resampled and one.filter for one in candidates)
+        agreed.setdefault((resampled, *(one.placement for one in candidates)), candidates)
     return list(agreed.values())
 
 
@@ -290,12 +293,12 @@ def _measured_by(
         if one.fit is None:
             continue
         fit = _fitted(shown, made, of_grid.nearest)
-        if fit is None:
+        if fit is None or fit.levels > MOST_LEVELS:
             return None
         scales.append(fit.scale)
         shifts.append(fit.shift)
         levels.append(fit.levels)
-    if len(fills) > 1 or max(levels) > MOST_LEVELS:
+    if len(fills) > 1:
         return None
     scale, shift = np.array(scales), np.array(shifts)
     common = np.median(scale, axis=0), np.median(shift, axis=0)

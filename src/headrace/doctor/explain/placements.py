@@ -197,6 +197,18 @@ SEARCHES: tuple[tuple[Find, tuple[tuple[Turn, ...], ...]], ...] = (
 they share its result."""
 
 
+def known_placements(seen: Sequence[Sighting], view: Sequence[LeafPlacement]) -> Find:
+    """Return the search that yields the placement of another leaf in each sample, without its turn."""
+    placed = {id(each): placement for each, placement in zip(seen, view, strict=False)}
+
+    def find(leaf: Array, each: Sighting) -> Iterator[tuple[Rule, LeafPlacement]]:
+        one = placed.get(id(each))
+        if one is not None and _is_inside(one.window, Box(0, 0, *each.source.shape[:2])):
+            yield ("known",), LeafPlacement(one.window, one.size, one.at)
+
+    return find
+
+
 def margins(leaf: Array) -> Box | None:
     """Return the box inside a leaf's margins of one value; None without margins."""
     for corner in (leaf[0, 0], leaf[-1, -1]):

@@ -12,6 +12,7 @@ import numpy as np
 from headrace.doctor.explain.look import LeafPath, LeafValue, Look, LookedSample
 from headrace.doctor.explain.masks import MaskExplanation, explain_mask
 from headrace.doctor.explain.pictures import LeafPlacement, PictureExplanation, Sighting, explain_picture
+from headrace.doctor.explain.placements import UNTRANSPOSED, known_placements
 from headrace.doctor.explain.planes import PlaneExplanation, explain_plane
 from headrace.doctor.explain.values import (
     CallExplanation,
@@ -46,14 +47,18 @@ class LeafExplanation:
     """True if repetitions of a sample differ in this leaf."""
     seen: Sequence[Sighting] = ()
     """Sightings that explain an array."""
+    is_array: bool = False
+    """True for an array of two or more dimensions, which may show an image."""
+    is_cut: bool = False
+    """True if the time limit ended the search for its window."""
 
 
 @np.errstate(invalid="ignore", over="ignore")  # samples may hold NaN and infinite values, which fit nothing
 def explain_look(look: Look, most_s: float = MOST_S) -> dict[LeafPath, LeafExplanation]:
     """Return the explanation of each leaf that all samples have.
 
-    After `most_s`, remaining arrays are only compared with known views, not searched. Images whose colours a known
-    library's transform randomises are not searched: no window can be recognised in them.
+    After `most_s`, remaining arrays are only compared with the views of others, not searched. Images whose colours a
+    known library's transform randomises are not searched: no window can be recognised in them.
     """
     samples, until = look.samples, time.thread_time() + most_s
     is_drawn = bool(look.transforms) and all(one.augment for one in look.transforms)
@@ -70,6 +75,9 @@ def explain_look(look: Look, most_s: float = MOST_S) -> dict[LeafPath, LeafExpla
             found[path] = _explained_value(path, look, tokenizers)
         placed = getattr(found[path].by, "placements", ())
         views += [placed] if placed and placed not in views else []
+    for path in (path for path, leaf in found.items() if leaf.is_array and leaf.by is None):
+        again = _explained_array(path, samples, views, 0.0)
+        found[path] = again if again.by is not None else found[path]
     return {path: found[path] for path in paths}
 
 
@@ -86,15 +94,17 @@ def _explained_array(
     is_random = _differs_by_making(samples, leaves)
     if any(leaf.kind != "array" or leaf.value.ndim < 2 for leaf in leaves):
         return LeafExplanation(path, None, is_random=is_random)
-    chosen = spread(samples)
+    chosen, is_cut = spread(samples), False
     for number in range(min(len(each.inputs) for each in chosen)):
         for decoding, seen in sightings(path, number, chosen):
-            by: ArrayExplanation | None = _by_views(seen, views)
+            by = _by_views(seen, views)
             if by is None and time.thread_time() < until:
                 by = _explain_array(seen)
+            elif by is None:
+                is_cut = until > 0.0
             if by is not None:
                 return LeafExplanation(path, by, number, decoding, is_random, seen)
-    return LeafExplanation(path, None, is_random=is_random)
+    return LeafExplanation(path, None, is_random=is_random, is_array=True, is_cut=is_cut)
 
 
 def _explained_value(path: LeafPath, look: Look, tokenizers: Sequence[Any]) -> LeafExplanation:
@@ -111,10 +121,14 @@ def _explained_value(path: LeafPath, look: Look, tokenizers: Sequence[Any]) -> L
     return LeafExplanation(path, by, is_random=is_random)
 
 
-def _by_views(seen: Sequence[Sighting], views: Sequence[View]) -> MaskExplanation | PlaneExplanation | None:
+def _by_views(seen: Sequence[Sighting], views: Sequence[View]) -> ArrayExplanation | None:
     is_whole, is_deep = _is_whole(seen), all(each.source.dtype != np.uint8 for each in seen)
-    for view in views if is_whole or is_deep else ():
-        by = (explain_mask(seen, view) if is_whole else None) or explain_plane(seen, view)
+    for view in views:
+        by: ArrayExplanation | None = explain_mask(seen, view) if is_whole else None
+        if by is None and (is_whole or is_deep):
+            by = explain_plane(seen, view)
+        if by is None and not is_whole:
+            by = explain_picture(seen, [(known_placements(seen, view), [UNTRANSPOSED])])
         if by is not None:
             return by
     return None

@@ -88,7 +88,7 @@ def _worded(chosen: Recommended, prescription: Prescription | None) -> Recommend
         return Recommendation(
             f"{title(remedy)}: {predicted(prediction)}",
             f"{duration(prediction.step_us)} is predicted",
-            f"{remedy.confidence} (predicted)",
+            f"{remedy.confidence} (predicted{'' if prediction.is_certain_gain else '; it may gain nothing'})",
             *_asked(chosen),
         )
     if chosen.stop:

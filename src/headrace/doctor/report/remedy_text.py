@@ -24,6 +24,7 @@ _UNPROVED = {
 CERTAINTIES = {
     "exact": "",
     "differs": "differs",
+    "drawn": "drawn",
     "check": "to check",
     "python": "stays Python, to check",
     "no": "not taken over",

@@ -63,7 +63,7 @@ class AdoptedPart(msgspec.Struct, frozen=True):
     """Part of the module that it concerns: `fields`, `view`, `output` or `loader`."""
     becomes: str
     certainty: str
-    """`exact`, `differs`, `check`, `python` or `no`."""
+    """`exact`, `drawn` (random, and compared in few samples), `differs`, `check`, `python` or `no`."""
     note: str = ""
 
 
@@ -100,7 +100,7 @@ class LoaderTrial(msgspec.Struct):
     leaves: dict[str, str] = {}
     """Type and shape of each array and text of its batch by path: `float32[8, 3, 224, 224]`, `text`."""
     verified: dict[str, str] = {}
-    """Comparison with the script's own samples by path: `same`, `drawn` at random, or `different: ` and how."""
+    """Comparison with the script's own samples by path: `same`, `drawn: ` and their count, or `different: ` and why."""
     covered: list[str] = []
     """Paths of the script's batch that the Loader produces."""
     left: dict[str, str] = {}

@@ -239,6 +239,11 @@ class Prediction:
     speedup: float
     """Observed step divided by the predicted step."""
 
+    @property
+    def is_certain_gain(self) -> bool:
+        """True if all of the interval is below the observed step."""
+        return self.high_us < self.step_us * self.speedup
+
     def scaled(self, factor: float) -> Prediction:
         """Return the prediction for a step `factor` times as long."""
         return Prediction(self.step_us * factor, self.low_us * factor, self.high_us * factor, self.speedup / factor)
