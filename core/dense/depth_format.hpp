@@ -40,9 +40,9 @@ struct DepthMap {
         }
         return map;
     }
-    float operator()(double depth) const {
+    double operator()(double depth) const {
         const double mapped = depth * multiply + add;
-        return static_cast<float>(mapped < least ? least : mapped > most ? most : mapped);
+        return mapped < least ? least : mapped > most ? most : mapped;
     }
 };
 

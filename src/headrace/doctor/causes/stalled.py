@@ -154,7 +154,7 @@ def _lost_worker(session: Session, ranks: Sequence[StandingRank]) -> tuple[str, 
 def _slow_sample(session: Session, ranks: Sequence[StandingRank]) -> tuple[str, str, str] | None:
     """Name the line of a sample that does not come: a lock, a server, or the dataset itself."""
     parents = {one.process.pid for one in ranks}
-    hung = [
+    hung: list[tuple[str, Sequence[Frame]]] = [
         (who(session, one), frames)
         for one, stack in hanging(session)
         if one.parent in parents and (frames := frames_of(stack))
