@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 
-from headrace.doctor.machine.host import Cores, Pressure, Rates
+from headrace.doctor.machine.host import Cores, Gpus, Pressure, Rates
 from headrace.system import ControlGroups
 
 NAMES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")
@@ -82,3 +83,37 @@ def test_a_counter_that_went_back_has_no_rate() -> None:
     for rates.now_s, value in enumerate([5.0, 8.0, 1.0, None, 3.0, 4.0]):
         found.append(rates.per_second("a", value))
     assert found == [None, 3.0, None, None, None, 1.0]
+
+
+class Nvml:
+    """A `pynvml` with two GPUs, of which one answers nothing."""
+
+    class NVMLError(Exception):
+        pass
+
+    is_open = False
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        self.is_open = True
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        self.is_open = False
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+        return index
+
+    def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:  # noqa: N802
+        if handle:
+            raise self.NVMLError("refused")
+        return SimpleNamespace(gpu=58)
+
+
+def test_what_a_gpu_refuses_is_unknown() -> None:
+    library = Nvml()
+    gpus = Gpus(lambda: library)
+    assert gpus.read() == {"gpu0_utilisation_percent": 58}
+    gpus.close()
+    assert not library.is_open

@@ -1,4 +1,4 @@
-"""The machine during a run, sampled once a second: cores, memory and processes."""
+"""The machine during a run, sampled once a second: cores, memory, GPUs and processes."""
 
 from __future__ import annotations
 

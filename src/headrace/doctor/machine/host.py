@@ -1,8 +1,12 @@
-"""Readings of the host: cores, memory and pressure, by psutil and control groups. Nothing is ever set or reset."""
+"""Readings of the host: cores, memory, pressure and GPUs, by psutil, control groups and NVML (nvidia-ml-py).
+
+Nothing is ever set or reset.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 from typing import Any, Protocol
@@ -160,3 +164,34 @@ class Pressure:
 
     def facts(self) -> dict[str, Any]:
         return {}
+
+
+def load_nvml() -> Any:
+    import pynvml  # type: ignore[import-untyped]  # it has no annotations; its import takes 20 ms
+
+    return pynvml
+
+
+class Gpus:
+    """GPUs visible to NVML. A GPU that refuses a query has no column."""
+
+    name = "gpus"
+
+    def __init__(self, load: Callable[[], Any] = load_nvml) -> None:
+        """Start NVML. Raises its error without a driver."""
+        self._nvml = load()
+        self._nvml.nvmlInit()
+        self._handles = [self._nvml.nvmlDeviceGetHandleByIndex(at) for at in range(self._nvml.nvmlDeviceGetCount())]
+
+    def read(self) -> Readings:
+        row: Readings = {}
+        for at, handle in enumerate(self._handles):
+            with suppress(self._nvml.NVMLError):
+                row[f"gpu{at}_utilisation_percent"] = self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu
+        return row
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        self._nvml.nvmlShutdown()

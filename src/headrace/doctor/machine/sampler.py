@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from headrace.doctor.machine.host import Cores, MachineMemory, MachinePart, Pressure, Rates, Readings
+from headrace.doctor.machine.host import Cores, Gpus, MachineMemory, MachinePart, Pressure, Rates, Readings
 from headrace.doctor.machine.processes import Processes
 from headrace.doctor.probe.settings import SessionClock
 from headrace.doctor.session.model import Machine
@@ -39,6 +39,7 @@ class MachineSampler:
         self._interval_s = interval_s
         self._parts: list[MachinePart] = []
         self._processes: Processes | None = None
+        self._gpus: Gpus | None = None
         self._off: dict[str, str] = {}
         self._time: list[int] = []
         self._columns: dict[str, list[float | None]] = {}
@@ -70,9 +71,11 @@ class MachineSampler:
         self._read()
         with self._lock:
             self._last = self._measured()
+            if self._gpus is not None:
+                self._gpus.close()
 
     def _open(self) -> None:
-        """Open every part: processes first, since the command may be short.
+        """Open every part: processes first, since the command may be short; the GPUs last, since NVML is slow.
 
         For a command that has already ended, the doctor's own surroundings are used.
         """
@@ -84,6 +87,7 @@ class MachineSampler:
         self._add(Cores.name, lambda: Cores(pid, cgroups, rates))
         self._add(MachineMemory.name, lambda: MachineMemory(cgroups))
         self._add(Pressure.name, lambda: Pressure(cgroups, rates))
+        self._gpus = self._add(Gpus.name, Gpus)
 
     def _add(self, name: str, make: Callable[[], _Part]) -> _Part | None:
         part = self._try(name, make)

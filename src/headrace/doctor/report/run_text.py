@@ -69,8 +69,8 @@ def machine_names(machine: Machine) -> list[str]:
 
 
 def machine_line(host: Host) -> str:
-    """Return the capacity and the use of the machine's cores and memory."""
-    return ", ".join([*_cpu(host), *_memory(host)])
+    """Return the capacity and the use of the machine's cores and memory, and of GPUs that worked."""
+    return ", ".join([*_cpu(host), *_memory(host), *_gpus(host)])
 
 
 def _cpu(host: Host) -> Iterator[str]:
@@ -84,6 +84,14 @@ def _memory(host: Host) -> Iterator[str]:
     yield f"/dev/shm {sizes(host.peak('shm_used_bytes'), host.fact('shm_bytes'))}"
     if killed := host.fact("oom_kills"):
         yield f"{counted(killed, 'process')} killed because memory ran out"
+
+
+def _gpus(host: Host) -> Iterator[str]:
+    """Yield the use of each GPU, with the meaning of the figure, because other tools show it without."""
+    for column in host.machine.columns:
+        used = host.mean(column) if column.endswith("_utilisation_percent") else None
+        if used:
+            yield f"GPU {column[3:].partition('_')[0]} ran some kernel {percent(used / 100)} of the time"
 
 
 def versions(session: Session, trainer: Trainer) -> dict[str, str]:

@@ -73,7 +73,7 @@ class Machine(msgspec.Struct):
     time: list[Time] = []
     """Time of each reading."""
     columns: dict[str, list[float | None]] = {}
-    """Readings by name with unit, such as `cpu_cores_busy`."""
+    """Readings by name with unit, such as `cpu_cores_busy` or `gpu0_utilisation_percent`."""
     processes: dict[int, dict[str, Any]] = {}
     """Figures over the life of each process by pid, such as `cpu_s`, `pss_bytes_peak`, `read_bytes`."""
 
