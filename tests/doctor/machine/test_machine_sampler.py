@@ -107,7 +107,7 @@ def test_a_command_from_its_start_until_its_end() -> None:
     assert {len(values) for values in machine.columns.values()} == {len(machine.time)}
     assert figures["last"] > figures["started"]
     assert machine.facts["cores"] <= len(os.sched_getaffinity(0))
-    assert machine.facts["sampler_off"] == {}
+    assert machine.facts["sampler_off"].keys() <= {"gpus"}  # without a driver
 
 
 def test_what_was_measured_is_a_document() -> None:
@@ -137,7 +137,7 @@ def test_a_part_that_fails_is_named_and_the_others_go_on(monkeypatch: pytest.Mon
     with sampling(os.getpid()) as sampler:
         assert eventually(lambda: has_rows(sampler, 2))
         machine = sampler.stop()
-    assert machine.facts["sampler_off"] == {"memory": "ValueError: a kernel of tomorrow"}
+    assert machine.facts["sampler_off"]["memory"] == "ValueError: a kernel of tomorrow"
     assert len(machine.columns["cpu_cores_busy"]) == len(machine.time)
 
 
