@@ -164,10 +164,10 @@ def _slow_sample(session: Session, ranks: Sequence[StandingRank]) -> tuple[str, 
         for one in ranks
         if any("/utils/data/_utils/fetch.py" in each.file for each in one.frames)
     ]
-    for name, frames in hung or alone:
-        own = next((each for each in reversed(frames) if each.is_users), frames[-1])
-        inner = frames[frames.index(own) :]
-        is_fork = any("/multiprocessing/popen_fork.py" in each.file for each in frames)
+    for name, calls in hung or alone:
+        own = next((each for each in reversed(calls) if each.is_users), calls[-1])
+        inner = calls[calls.index(own) :]
+        is_fork = any("/multiprocessing/popen_fork.py" in each.file for each in calls)
         is_awaiting = any(each.name in AWAITED for each in inner[1:])
         if not is_awaiting and any(LOCK.search(f"{each.name} {each.code}") for each in inner):
             fork = ", which a thread of the parent held at the fork" if is_fork else ""
