@@ -27,7 +27,7 @@ from doctor_overhead import FOR_GOOD, observing
 
 from headrace.doctor.probe.attaching import attach
 from headrace.doctor.probe.probe import Probe
-from headrace.doctor.probe.training import training as observation
+from headrace.doctor.probe.training import state as observation
 
 OBSERVED = {"measured": FOR_GOOD, "let pass": 50}
 """Steps that are observed."""

@@ -40,7 +40,7 @@ from headrace.doctor.causes import diagnose
 from headrace.doctor.probe.attaching import attach
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import ProbeSettings, boot_id
-from headrace.doctor.probe.training import training as observation
+from headrace.doctor.probe.training import state as observation
 from headrace.doctor.session.storage import decode_session
 
 TRAINING = Path(__file__).with_name("paced_training.py")
