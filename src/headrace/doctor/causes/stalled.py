@@ -38,6 +38,8 @@ AWAITED = ("wait", "get", "join", "result")
 SERVER = re.compile(
     r"/(?:socket|ssl|http/client|urllib3|botocore|requests|fsspec|aiohttp|s3fs|httpx)\b|\.recv\(|\.connect\(|urlopen\("
 )
+WRAPPERS = ("wrapper", "inner", "wrapped")
+"""Functions of decorators, which name nothing."""
 COLLECTIVE = re.compile(r"distributed|/autograd/|_tensor\.py")
 
 
@@ -71,9 +73,8 @@ class StandingRank:
     def where(self) -> str:
         """The user's line, and the library's function that it waits in."""
         own = max((at for at, one in enumerate(self.frames) if one.is_users), default=0)
-        inside = self.frames[own + 1 :]
-        called = f" in {inside[0].name}" if inside and not inside[0].name.startswith("_") else ""
-        return f"{self.name} waits{called} at {self.frames[own]}"
+        inside = [one.name for one in self.frames[own + 1 :] if one.name not in WRAPPERS and one.name[0] != "_"]
+        return f"{self.name} waits{f' in {inside[0]}' if inside else ''} at {self.frames[own]}"
 
     @property
     def is_in_collective(self) -> bool:
