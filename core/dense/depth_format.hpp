@@ -19,9 +19,10 @@ struct DepthFormat {
     double range_low = 0, range_high = 1;  // ... that are mapped to these numbers
     bool clip = false;
 
+    // False for NaN and beyond either infinity. Without branches, for loops that compilers make vectors of.
     bool valid(double number) const {
         const double depth = number * scale;
-        return number != invalid && depth > near && depth < far;  // false for NaN and beyond either infinity
+        return (number != invalid) & (depth > near) & (depth < far);
     }
 };
 

@@ -42,20 +42,16 @@ template <typename Number>
 void DepthTarget::finish_row(int y, const DepthMap& map) {
     const int width = place_.inner_width;
     const auto* numbers = reinterpret_cast<const Number*>(numbers_.data()) + static_cast<std::size_t>(y) * width;
-    // Both loops without branches, and with doubles until the end, so that compilers make vectors of them.
+    // Copies, and doubles until the end, so that compilers make vectors of both loops.
     const DepthFormat format = format_;
     const DepthMap to = map;
-    const auto is_valid = [&format](double number) {
-        const double depth = number * format.scale;
-        return (number != format.invalid) & (depth > format.near) & (depth < format.far);
-    };
     float* const line = line_.data();
     for (int x = 0; x < width; ++x) {
         const double number = numbers[x], mapped = to(number * format.scale);
-        line[x] = static_cast<float>(is_valid(number) ? mapped : format.invalid);
+        line[x] = static_cast<float>(format.valid(number) ? mapped : format.invalid);
     }
     if (valid_ == nullptr) return;
-    for (int x = 0; x < width; ++x) line_valid_[x] = is_valid(numbers[x]);
+    for (int x = 0; x < width; ++x) line_valid_[x] = format.valid(numbers[x]);
 }
 
 void DepthTarget::put(std::size_t pixel, int count) {

@@ -147,15 +147,6 @@ class ControlGroups:
         """Return the smallest memory limit; None if none is visible."""
         return min((limit for limit, _ in self._limits()), default=None)
 
-    def memory_used_bytes(self) -> int | None:
-        """Return the memory used in the group with the smallest limit, else in the process's own group.
-
-        It leaves out file cache that the kernel drops at need, so that a value near the limit is critical.
-        """
-        tightest = min(self._limits(), default=None)
-        folders = [tightest[1]] if tightest is not None else self._memory_levels()
-        return next((used for folder in folders if (used := self._used(folder)) is not None), None)
-
     def memory_available_bytes(self) -> int | None:
         """Return the memory left below the limits of all groups; None if no limit is visible."""
         left = [limit - used for limit, folder in self._limits() if (used := self._used(folder)) is not None]

@@ -144,7 +144,6 @@ class _Running:
         self._look_hangs = Path(settings.folder) / (LOOK_FILE + HANGS)
         self._hung: list[float] = []
         self._marks = StandstillMarks(Path(settings.folder), self._descendants)
-        self._ends_standstill = not settings.observe
         self._standstill: Standstill | None = None
         self._is_stalled = False
 
@@ -168,7 +167,7 @@ class _Running:
             self._pause(LOOK_S)
             if self.signals.requests and self._standstill is None:
                 self._standstill = self._marks.standstill()
-            elif self._ends_standstill and not self._is_stalled and self._marks.stands():
+            elif not self._patient_requests and not self._is_stalled and self._marks.stands():
                 self._end_standstill()
             asked_s = self.signals.asked_s[self._patient_requests :] + self._hung_s()
             while asked_s and self._ends and time.monotonic() - asked_s[0] > self._ends[0][0]:

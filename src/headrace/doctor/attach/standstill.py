@@ -51,8 +51,10 @@ class StandstillMarks:
 
     def _work_s(self, marks: Iterable[Path]) -> dict[int, float]:
         """Return the work of each process so far, in seconds of a core. Ranks that wait for each other may spin."""
-        spinning = {int(mark.name.removeprefix(MARK)) for mark in marks if mark.stat().st_size}
-        found = {}
+        spinning, found = set[int](), dict[int, float]()
+        for mark in marks:
+            with suppress(OSError):  # its thread moves again
+                spinning.update([int(mark.name.removeprefix(MARK))] if mark.stat().st_size else [])
         for pid in list(self._descendants.live):
             with suppress(psutil.Error, OSError):  # it has ended
                 process = psutil.Process(pid)

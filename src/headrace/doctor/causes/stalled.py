@@ -97,8 +97,8 @@ def standing_ranks(session: Session) -> list[StandingRank]:
         if match is not None and frames:
             rank = process.facts.get("process", {}).get("rank")
             name = "The training thread" if rank is None else f"Rank {rank}"
-            found.append(StandingRank(process, name, int(match["batches"]), frames))
-    return sorted(found, key=lambda one: one.name)
+            found.append((rank or 0, StandingRank(process, name, int(match["batches"]), frames)))
+    return [one for _, one in sorted(found, key=lambda each: each[0])]
 
 
 def stalled_findings(run: Run) -> Iterator[Finding]:

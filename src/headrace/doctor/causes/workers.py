@@ -100,7 +100,7 @@ def workers(case: Case, kind: RemedyKind) -> Proposal | None:
         return kind.would_not(_why_not(case, known))
     prediction, by_storage = _with_storage(case, count, known[count])
     # Without workers, the time to hand over batches is an assumption, and an interval may include the current step.
-    is_sure = case.workers and prediction.high_us < case.step_us
+    is_sure = case.workers and prediction.is_certain_gain
     each = bytes_a_worker(case)
     more = count - case.workers
     return kind.titled(f"{counted(count, 'worker')} in place of {case.workers or 'none'}").tried(

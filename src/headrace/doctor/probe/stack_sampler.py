@@ -112,6 +112,12 @@ def stack_of(frame: FrameType | None) -> Stack:
     return stack
 
 
+def stack_text(stack: Stack) -> str:
+    """Return the end of a stack as a traceback shows it, innermost last."""
+    innermost_last = [FrameSummary(code.co_filename, line, code.co_name) for code, line in reversed(stack)]
+    return "".join(format_list(innermost_last))[-_STACK_CHARS:]
+
+
 class CodeLines:
     """Nanoseconds by place in user code.
 
@@ -268,8 +274,7 @@ class StackSampler:
             taken = time.monotonic_ns() - batch.start
             if batch is not self._told and taken > max(HUNG_NS, HUNG_TIMES * self._usual_ns):
                 self._told = batch
-                innermost_last = [FrameSummary(code.co_filename, line, code.co_name) for code, line in reversed(stack)]
-                self._hung(batch, taken, "".join(format_list(innermost_last))[-_STACK_CHARS:])
+                self._hung(batch, taken, stack_text(stack))
         self._looked_ns = busy_ns
         cost = time.thread_time_ns() - started
         self.cost_ns += cost

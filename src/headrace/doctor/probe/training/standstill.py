@@ -6,12 +6,11 @@ import os
 import threading
 import time
 from contextlib import suppress
-from traceback import FrameSummary, format_list
 from typing import Any
 
 from ..evidence_file import EvidenceFile
 from ..settings import ProbeSettings, SessionClock
-from ..stack_sampler import Stack, frame_of, is_users, stack_of
+from ..stack_sampler import Stack, frame_of, is_users, stack_of, stack_text
 
 MARK = "stands-"
 """Prefix of the file, by pid in the session's folder, that tells the doctor that a training thread stands still.
@@ -28,7 +27,6 @@ BUSY = 0.5
 PERIOD_S = 0.5
 STANDS, MOVES = "stands", "moves"
 """Kinds of the stack record, which is empty once the thread moves again."""
-_MOST_CHARS = 8000
 
 now = time.monotonic_ns
 
@@ -104,8 +102,7 @@ class StandstillWatch:
     def _tell(self, stack: Stack, still_ns: int) -> None:
         if not self._is_told:
             self._is_told = True
-            lines = [FrameSummary(code.co_filename, line, code.co_name) for code, line in reversed(stack)]
-            text = f"{self._batches} batches, {self._steps} steps\n{''.join(format_list(lines))[-_MOST_CHARS:]}"
+            text = f"{self._batches} batches, {self._steps} steps\n{stack_text(stack)}"
             self._evidence.write(("stack", self._clock.now_us(), STANDS, text))
         if not self._is_marked and still_ns >= max(self._most_ns, TIMES * self._usual_ns):
             self._is_marked = True

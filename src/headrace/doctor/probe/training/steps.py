@@ -152,10 +152,6 @@ class StepTimeline:
         if self.step is not None and len(self.step.collectives) < self._most_collectives:
             self.step.collectives.append((start, end, name))
 
-    @property
-    def is_open(self) -> bool:
-        return bool(self._open)
-
     def is_within(self, kind: str) -> bool:
         return any(kind == outer for outer, _ in self._open)
 
