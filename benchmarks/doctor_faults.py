@@ -1,4 +1,4 @@
-"""What do the hooks for faults of the data add to a training step, and how long does `--check data` take?
+"""What do the hooks for faults of the data add to a training step, and how long does `headrace check` take?
 
     python benchmarks/doctor_faults.py [--step-ms 50] [--rounds 3]
 
@@ -7,7 +7,7 @@ training thread makes itself: then all that the hooks do falls into its steps. A
 digest the first two batches. Their CPU time, which other programs hardly change, is compared with the step's length:
 the median of the rounds.
 
-The second line is of the whole command `headrace doctor --check data` on a script that reads 60 PNGs and takes steps of
+The second line is of the whole command `headrace check` on a script that reads 60 PNGs and takes steps of
 that length, from start to exit: the median of the rounds, and the same without the doctor up to its first step.
 """
 
@@ -28,18 +28,19 @@ from unittest import mock
 
 import paced_training
 import torch
-from doctor_overhead import DOCTOR, TURN, observing
+from doctor_overhead import TURN, observing
 from PIL import Image
 
 from headrace.doctor.probe.attaching import attach
 from headrace.doctor.probe.hooks.batch_making import _FetchHook
-from headrace.doctor.probe.look.digests import ReplicaInputs
+from headrace.doctor.probe.look.model_inputs import ModelInputs
 from headrace.doctor.probe.probe import Probe
 from headrace.tools.demo_dataset import natural_image
 
 STEPS = paced_training.WARM_UP + TURN
 """Of a pass."""
 FILES = 60
+CHECK = [sys.executable, "-c", "from headrace.tools.command_line import main; main()", "check"]
 SCRIPT = """
 import sys, time
 from pathlib import Path
@@ -104,7 +105,7 @@ def _timed() -> Iterator[list[float]]:
 
         return call
 
-    hooks = [(_FetchHook, "_first"), (_FetchHook, "_digest_batch"), (ReplicaInputs, "called")]
+    hooks = [(_FetchHook, "_first"), (_FetchHook, "_digest_batch"), (ModelInputs, "called")]
     patched = [mock.patch.object(kind, name, timed(getattr(kind, name))) for kind, name in hooks]
     for one in patched:
         one.start()
@@ -136,10 +137,10 @@ def main() -> None:
     added = statistics.median(added_ms(known.step_ms) for _ in range(known.rounds))
     share = added / (STEPS * known.step_ms)
     print(f"{added:.2f} ms a pass of {STEPS} steps of {known.step_ms:g} ms: {share:.2%} of a step", flush=True)
-    checks = (check_s(known.step_ms, *DOCTOR, "--check", "data", "--", epochs=1000) for _ in range(known.rounds))
+    checks = (check_s(known.step_ms, *CHECK, "--", epochs=1000) for _ in range(known.rounds))
     check = statistics.median(checks)
     alone = statistics.median(check_s(known.step_ms, epochs=1) for _ in range(known.rounds))
-    print(f"--check data of a script of {FILES} files: {check:.1f} s; its first epoch alone: {alone:.1f} s")
+    print(f"headrace check of a script of {FILES} files: {check:.1f} s; its first epoch alone: {alone:.1f} s")
 
 
 if __name__ == "__main__":

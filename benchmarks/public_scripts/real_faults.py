@@ -3,7 +3,7 @@
     python benchmarks/public_scripts/real_faults.py PHOTOS --python PYTHON [--clones FOLDER] [--work FOLDER] [NAME ...]
 
 Each row of `reported_faults.py` is a project at its commit before the fix. Its data pipeline runs on the CPU,
-on small data made from the photographs below PHOTOS, under `headrace doctor --check data` or `--check resume`: once as
+on small data made from the photographs below PHOTOS, under `headrace check` or `headrace check resume`: once as
 it was, and once with the fix. Commits come from bare clones in FOLDER/OWNER+NAME/repo where these exist, else by git
 from GitHub, so a network is needed. PYTHON needs torch, torchvision, Headrace, and what the row names.
 
@@ -85,10 +85,10 @@ def checked(fault: ReportedFault, root: Path, python: str) -> list[dict]:
     (root / "run_project.py").write_text(LOOP + fault.runner)
     session, log = root.parent / f"{root.name}.json", root.parent / f"{root.name}.txt"
     command = [python, "run_project.py", str(root.parent / "data")]
-    check = ["data", "--steps", str(fault.steps)]
+    check = []
     if fault.resumes:
         check = ["resume", "--again", shlex.join([*command, "resume"])]
-    doctor = [python, "-c", "from headrace.tools.command_line import main; main()", "doctor", "--check", *check]
+    doctor = [python, "-c", "from headrace.tools.command_line import main; main()", "check", *check]
     places = [str(root / fault.imports), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, places))}
     with log.open("w") as file:

@@ -33,7 +33,6 @@ class ReportedFault:
     compatibility: tuple[Change, ...] = ()
     """Changes for the present versions of libraries, before and after the fix."""
     imports: str = ""
-    steps: int = 5
     resumes: bool = False
 
 
@@ -183,7 +182,6 @@ vars(args).update(reload=False)
 main.main(0, args)
 """,
         "de910aec1c8c5d2451e204add9ad384a4835e25c",
-        steps=12,
     ),
     ReportedFault(
         "accelerate",
@@ -277,7 +275,6 @@ loader = DataLoader(NewNarrowband(metadata), batch_size=4, num_workers=2, collat
 list(train(loader, 1))
 """,
         "9c3b8b03719f9a2b36704cb1a087e9d0982bd03a",
-        steps=12,
     ),
     ReportedFault(
         "chexnet",
@@ -313,7 +310,6 @@ ChexnetTrainer.train(folder + "/images", *lists, "DENSE-NET-121", False, 2, 8, 5
             ("ChexnetTrainer.py", ".data[0]", ".item()"),
             ("ChexnetTrainer.py", "num_workers=24", "num_workers=2"),
         ),
-        steps=12,
     ),
     ReportedFault(
         "cascade",

@@ -178,13 +178,18 @@ def looked(script: Script, root: Path, args: argparse.Namespace) -> dict:
 
 
 def diagnosed(script: Script, root: Path, args: argparse.Namespace, most_s: float, *more: str) -> tuple[dict, dict]:
-    """Run the whole doctor on the script, and return how that ended, and the session; an empty one for none."""
+    """Run the whole doctor on the script, and return how that ended, and the session; an empty one for none.
+
+    `more` begins with "check" to check its data instead.
+    """
     kept, draft, session = (root.parent / name for name in ("kept", "draft.py", "session.json"))
     shutil.rmtree(kept, ignore_errors=True)
     draft.unlink(missing_ok=True)
     session.unlink(missing_ok=True)
     doctor = [args.python, "-c", DOCTOR, str(kept), str(PROVE_S), "doctor"]
     options = ["--steps", str(args.steps), "--draft", str(draft), *more]
+    if more[:1] == ("check",):
+        doctor, options = [*doctor[:-1], *more], []
     command = [*doctor, *options, "--json", str(session), "--", args.python, str(HERE / "stand_ins.py")]
     command += with_data(script, root, Photos(args.photos))
     began = time.monotonic()
@@ -226,11 +231,13 @@ def proved(script: Script, root: Path, args: argparse.Namespace) -> dict:
 
 def checked(script: Script, root: Path, args: argparse.Namespace) -> None:
     """Look for faults of the script's data, and print them."""
-    said, session = diagnosed(script, root, args, DOCTOR_S, "--check", "data")
+    said, session = diagnosed(script, root, args, DOCTOR_S, "check")
     faults = session.get("faults", [])
     print(f"{script.name}: {said['doctor_s']:.0f} s, {len(faults)} faults {said.get('failed', '')[:200]}", flush=True)
     for fault in faults:
         print(f"  {fault['code']} ({fault['certainty']}): {fault['evidence'][:300]}", flush=True)
+    for line in (session.get("check") or {}).get("looked_at", []):
+        print(f"  looked at: {line[:200]}", flush=True)
 
 
 ORACLE_HEADS = "| script | by hand | compared | the doctor | leaves | why |\n|---|---|---|---|---|---|"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -16,6 +16,8 @@ from headrace.errors import HeadraceError
 COMMAND = "headrace.doctor.command"
 """Key of the context that passes the words after `--` to the callback."""
 USAGE = "headrace doctor [options] -- python train.py"
+RESUME = "resume"
+"""Command that takes another command line."""
 
 
 class _DoctorGroup(TyperGroup):
@@ -32,8 +34,10 @@ class _DoctorGroup(TyperGroup):
         return super().parse_args(ctx, own if own or COMMAND in ctx.meta else ["--help"])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if COMMAND in ctx.meta or args[0] not in self.commands:
-            ctx.fail(f"expected options, then -- and the command, got {args[0]!r}: {USAGE}")
+        if (COMMAND in ctx.meta) != (args[0] == RESUME) or args[0] not in self.commands:
+            ctx.fail(
+                f"expected options, then -- and the command, got {args[0]!r}: headrace {ctx.info_name} … -- COMMAND"
+            )
         return super().resolve_command(ctx, args)
 
 
@@ -81,20 +85,6 @@ def doctor(
         bool,
         typer.Option("--prove", help="Try each remedy that needs no change of code, in a run of its own."),
     ] = False,
-    check: Annotated[
-        Literal["data", "resume"] | None,
-        typer.Option(
-            "--check",
-            help="data: look for faults of the data only, in few steps. resume: run the command, then --again, and "
-            "compare their batches. Exit with status 101 for any fault.",
-        ),
-    ] = None,
-    again: Annotated[
-        str | None,
-        typer.Option(
-            "--again", metavar="COMMAND", help="The command that resumes, for --check resume. Default: the same."
-        ),
-    ] = None,
     html: Html = None,
     json: Json = None,
     apply: Apply = None,
@@ -106,7 +96,7 @@ def doctor(
 
     For example: headrace doctor -- python train.py
 
-    The exit status is the command's own; 100 by --fail-above, 101 by --check, 125 where the doctor itself failed.
+    The exit status is the command's own; 100 by --fail-above, 125 where the doctor itself failed.
     """
     if ctx.invoked_subcommand is not None:
         _refuse_options_before_command(ctx)
@@ -117,28 +107,11 @@ def doctor(
         ctx.fail("--steps ends the run, --observe lets it go on: expected one of them")
     if observe and prove:
         ctx.fail("--prove runs the command again, --observe lets it go on to its end: expected one of them")
-    if check is not None and (observe or prove):
-        ctx.fail("--check looks at samples and runs no proof: expected it without --observe and --prove")
-    if again is not None and check != "resume":
-        ctx.fail("--again names the command that resumes: expected it with --check resume")
-    if check == "resume" and steps is not None:
-        ctx.fail("--check resume observes two whole runs: expected it without --steps")
     from headrace.doctor.report import Outputs
-    from headrace.doctor.run import Examination, examine, examine_resume
+    from headrace.doctor.run import Examination, examine
 
-    asked = Examination(
-        command=ctx.meta[COMMAND],
-        steps=steps,
-        observe=observe or check == "resume",
-        fail_above=fail_above,
-        tries_loader=check != "resume",
-        checks_data=check == "data",
-        proves=prove,
-    )
+    asked = Examination(ctx.meta[COMMAND], steps=steps, observe=observe, fail_above=fail_above, proves=prove)
     outputs = Outputs(html=html, json=json, apply=apply, draft=draft, verbose=verbose)
-    if check == "resume":
-        resumes = asked.command if again is None else shlex.split(again)
-        raise typer.Exit(_or_failed(lambda: examine_resume(asked, resumes, outputs)))
     raise typer.Exit(_or_failed(lambda: examine(asked, outputs)))
 
 
@@ -187,6 +160,63 @@ def compare(
     from headrace.doctor.comparison import show_compared
 
     raise typer.Exit(_or_failed(lambda: show_compared(before, after)))
+
+
+checks = typer.Typer(cls=_DoctorGroup, invoke_without_command=True, subcommand_metavar="-- COMMAND...")
+
+
+@checks.callback()
+def check(
+    ctx: typer.Context,
+    *,
+    batches: Annotated[int, typer.Option(min=1, help="Batches that each pass makes; the rest is read by keys.")] = 4,
+    seconds: Annotated[float, typer.Option(min=1, help="Time limit of the run, from its first batch on.")] = 60,
+    html: Html = None,
+    json: Json = None,
+    apply: Apply = None,
+    verbose: Verbose = False,
+) -> None:
+    """Say whether the data that an unmodified training command trains on are right.
+
+    For example: headrace check -- python train.py
+
+    The exit status is the command's own; 101 for a certain fault, 125 where nothing was seen or the check failed.
+    """
+    if ctx.invoked_subcommand is not None:
+        _refuse_options_before_command(ctx)
+        return
+    if not ctx.meta.get(COMMAND):
+        ctx.fail("expected -- and the command, got none: headrace check [options] -- python train.py")
+    from headrace.doctor import checking
+    from headrace.doctor.report import Outputs
+
+    outputs = Outputs(html=html, json=json, apply=apply, verbose=verbose)
+    command = ctx.meta[COMMAND]
+    raise typer.Exit(_or_failed(lambda: checking.check(command, outputs, batches=batches, seconds=seconds)))
+
+
+@checks.command(RESUME)
+def resume(
+    ctx: typer.Context,
+    *,
+    again: Annotated[
+        str | None, typer.Option("--again", metavar="COMMAND", help="The command that resumes. Default: the same.")
+    ] = None,
+    html: Html = None,
+    json: Json = None,
+    verbose: Verbose = False,
+) -> None:
+    """Run the command, then the command that resumes it, and compare their samples.
+
+    For example: headrace check resume --again "python train.py --resume last.pt" -- python train.py --epochs 1
+    """
+    from headrace.doctor import checking
+    from headrace.doctor.report import Outputs
+
+    outputs = Outputs(html=html, json=json, verbose=verbose)
+    command: list[str] = ctx.meta[COMMAND]
+    resumes = command if again is None else shlex.split(again)
+    raise typer.Exit(_or_failed(lambda: checking.check_resume(command, resumes, outputs)))
 
 
 def _refuse_options_before_command(ctx: typer.Context) -> None:

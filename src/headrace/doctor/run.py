@@ -5,23 +5,17 @@ from __future__ import annotations
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from headrace.doctor.adopting import LOOK_S, LoaderAdoption
-from headrace.doctor.attach import (
-    DOCTOR_FAILED,
-    FAULTY_DATA,
-    CommandResult,
-    exit_status,
-    run_command,
-)
+from headrace.doctor.attach import DOCTOR_FAILED, CommandResult, exit_status, run_command
 from headrace.doctor.causes import Prescription, diagnose, prescribe
 from headrace.doctor.edits import files_here
-from headrace.doctor.faults import FaultPicture, add_patches, resumption, session_faults
+from headrace.doctor.faults import FaultPicture, add_patches, session_faults
 from headrace.doctor.machine import MachineSampler
 from headrace.doctor.measure import Diagnosis
 from headrace.doctor.prove import DIGESTS, Prover, remedy_attempts
@@ -42,8 +36,6 @@ PROVE_S = 120.0
 """Time limit of all proofs. A script with steps of 100 ms is measured in about a minute, and proved in two."""
 REPLAY_STEPS = 40
 """Steps of the replay window."""
-CHECK_STEPS = 5
-"""Measured steps of a run that is only checked for faults of its data."""
 STANDSTILL_S = 30.0
 """Time without a step or a batch after which a run that stands still is ended."""
 ENOUGH_STEPS = 20
@@ -58,10 +50,6 @@ class Examination:
     steps: int | None = None
     observe: bool = False
     fail_above: float | None = None
-    checks_data: bool = False
-    """True to look for faults of the data only, in few steps."""
-    earlier: Session | None = None
-    """Run that wrote the checkpoint from which this run goes on, if a resume is checked."""
     tries_loader: bool = True
     """True if Headrace's Loader is tried on the run's files."""
     proves: bool = False
@@ -77,11 +65,10 @@ def examine(asked: Examination, outputs: Outputs) -> int:
     outputs.check()
     with session_folder(
         observe=asked.observe,
-        steps=CHECK_STEPS if asked.checks_data and asked.steps is None else asked.steps,
+        steps=asked.steps,
         enough=ENOUGH_STEPS if asked.steps is None and asked.fail_above is None else 0,
-        replay=0 if asked.observe or asked.checks_data else REPLAY_STEPS,
+        replay=0 if asked.observe else REPLAY_STEPS,
         look_s=0.0 if asked.observe or not asked.tries_loader else LOOK_S,
-        orders=asked.earlier is not None,
         digests=DIGESTS if asked.proves else 0,
         standstill_s=STANDSTILL_S,
     ) as folder:
@@ -92,35 +79,25 @@ def examine(asked: Examination, outputs: Outputs) -> int:
             folder.begin_again(replay=0)
             ended, machines = _announced_run(asked, folder, outputs)
         wait_share, status = None, ended.status
-        try:  # after the command has ended, no error may lose its exit status or its evidence
+        with evidence_kept(folder):
             reported = _reported(asked, outputs, folder, ended, machines, failed)
             wait_share = _put_out(outputs, reported)
             status = 0 if reported.session.outcome.why == "steps" else ended.status  # ended by the doctor
-            if (asked.checks_data or asked.earlier is not None) and not status:
-                status = FAULTY_DATA if any(one.certainty == "certain" for one in reported.session.faults) else 0
-        except KeyboardInterrupt:
-            folder.is_kept = True
-            say(f"interrupted while reporting; the evidence is in {folder.path}")
-        except Exception:
-            folder.is_kept = True
-            say(f"the report failed, which is a fault of the doctor's; the evidence is in {folder.path}")
-            say(traceback.format_exc())
     return exit_status(status, wait_share=wait_share, fail_above=asked.fail_above)
 
 
-def examine_resume(asked: Examination, again: list[str], outputs: Outputs) -> int:
-    """Observe a command, then the command that resumes it, and report whether batches are repeated or lost.
-
-    Returns what `examine` returns, or the first command's exit status if it failed. Raises UsageError as it does.
-    """
-    outputs.check()
-    with session_folder(observe=True, orders=True) as folder:
-        ended, machines = run_sampled(asked, folder, outputs)
-        earlier = session_of(asked, folder, ended, machines)
-    if ended.status:
-        say(f"the first command ended with status {ended.status}: its resume is not checked")
-        return ended.status
-    return examine(replace(asked, command=again, earlier=earlier), outputs)
+@contextmanager
+def evidence_kept(folder: SessionFolder) -> Iterator[None]:
+    """Report an error, and keep the evidence: after the command has ended, none may lose its exit status."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        folder.is_kept = True
+        say(f"interrupted while reporting; the evidence is in {folder.path}")
+    except Exception:
+        folder.is_kept = True
+        say(f"the report failed, which is a fault of the doctor's; the evidence is in {folder.path}")
+        say(traceback.format_exc())
 
 
 def _announced_run(asked: Examination, folder: SessionFolder, outputs: Outputs) -> tuple[CommandResult, list[Machine]]:
@@ -178,25 +155,21 @@ def _reported(
     """
     session = session_of(asked, folder, ended, machines)
     session.notes += [] if failed is None else [failed.note]
-    adopting = LoaderAdoption(asked.command, folder, say, always_looks=asked.checks_data)
+    adopting = LoaderAdoption(asked.command, folder, say)
     if asked.tries_loader:
-        _or_none(lambda: adopting.explain(session), "samples were not explained: that failed")
+        or_none(lambda: adopting.explain(session), "samples were not explained: that failed")
     pictures: Mapping[int, FaultPicture] = {}
     if outputs.html is not None:
-        pictures = _or_none(lambda: adopting.pictures(session.faults), "faults have no pictures: that failed") or {}
+        pictures = or_none(lambda: adopting.pictures(session.faults), "faults have no pictures: that failed") or {}
     session.faults += session_faults(session)
-    _or_none(lambda: add_patches(session, files_here()), "faults have no patches: that failed")
-    if asked.earlier is not None:
-        compared = resumption(asked.earlier, session)
-        session.faults += [] if compared.fault is None else [compared.fault]
-        session.notes += [SessionNote("resume", compared.text)] if compared.text else []
+    or_none(lambda: add_patches(session, files_here()), "faults have no patches: that failed")
     try:
         diagnosis = diagnose(session)
     except Exception:
         write_whole(folder.path / SESSION_FILE, [document(session, None)])  # for another version to show
         raise
-    if asked.tries_loader and not asked.checks_data:
-        session.loader_trial = _or_none(
+    if asked.tries_loader:
+        session.loader_trial = or_none(
             lambda: adopting.trial(session, diagnosis), "Headrace's Loader was not tried: that failed"
         )
     prescription = prescribed(session, diagnosis)
@@ -212,7 +185,7 @@ def _prove(asked: Examination, folder: SessionFolder, session: Session, prescrip
     if prover is None:
         return
     attempts = remedy_attempts(prescription, prover)
-    _or_none(lambda: prover.prove(attempts), "remedies were not all tried: that failed")
+    or_none(lambda: prover.prove(attempts), "remedies were not all tried: that failed")
     session.proofs = [one for one in prover.proofs if one.remedies]
     session.controls = [one for one in prover.proofs if not one.remedies]
 
@@ -243,10 +216,10 @@ def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, 
 
 def prescribed(session: Session, diagnosis: Diagnosis) -> Prescription | None:
     """Return the remedies, or None after reporting a fault."""
-    return _or_none(lambda: prescribe(session, diagnosis, files_here()), "no remedies: their computation failed")
+    return or_none(lambda: prescribe(session, diagnosis, files_here()), "no remedies: their computation failed")
 
 
-def _or_none(work: Callable[[], Result], failed: str) -> Result | None:
+def or_none(work: Callable[[], Result], failed: str) -> Result | None:
     """Return the result of `work`, or None after reporting a fault."""
     try:
         return work()

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from headrace.doctor.cli import app as doctor_app
+from headrace.doctor.cli import checks
 from headrace.errors import HeadraceError
 from headrace.tools import bench_command, dataset_commands, pack_commands, plan_command
 from headrace.tools.equal_command import equal
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 
 app.add_typer(doctor_app, name="doctor")
+app.add_typer(checks, name="check")
 app.command()(bench_command.bench)
 app.command()(bench_command.demo)
 app.command()(equal)

@@ -9,7 +9,7 @@ import typer
 from headrace.tools.terminal import Json, console_for, say, write_json
 
 EXIT_CODES = {"equal": 0, "different": 101, "not enough seen": 102}
-"""Exit code by verdict; 101 as of `headrace doctor --check data` with a fault."""
+"""Exit code by verdict; 101 as of `headrace check` with a fault."""
 
 
 def equal(

@@ -1,4 +1,4 @@
-"""`headrace doctor --check data` on scripts: the exit status, the report and the JSON."""
+"""`headrace check` on scripts: the exit status, the report and the JSON."""
 
 from __future__ import annotations
 
@@ -59,11 +59,54 @@ def test_a_script_is_checked(order: str, shuffle: bool, status: int, codes: list
         Image.fromarray(coarse).resize((90, 72), Image.Resampling.BICUBIC).save(photos / f"{number:02}.png")
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.replace("{order}", order).replace("{shuffle}", str(shuffle)))
-    command = ("doctor", "--check", "data", "--json", str(tmp_path / "session.json"), "--", sys.executable)
+    command = ("check", "--json", str(tmp_path / "session.json"), "--", sys.executable)
     ran = headrace(*command, str(script), str(photos), tries_loader=True)
     assert ran.returncode == status, ran.stderr
     assert sorted(fault["code"] for fault in json.loads((tmp_path / "session.json").read_text())["faults"]) == codes
     assert all(code in ran.stdout for code in codes)
+
+
+ENDLESS = """
+import sys
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), 1e-6)
+batches = iter(DataLoader(TensorDataset(torch.arange(80.0).reshape(-1, 1)), 4, shuffle=True))
+for _ in range(12):
+    (values,) = next(batches)
+    optimizer.zero_grad()
+    model(values).mean().backward()
+    optimizer.step()
+"""
+
+
+def test_a_script_that_fails_after_a_short_pass_runs_again_with_whole_ones(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ENDLESS)
+    document = tmp_path / "session.json"
+    ran = headrace("check", "--json", str(document), "--", sys.executable, str(tmp_path / "train.py"))
+    check = json.loads(document.read_text())["check"]
+    assert ran.returncode == 0, ran.stderr
+    assert "it runs again with whole passes" in ran.stderr
+    assert any(line.startswith("Whole passes") for line in check["unseen"])
+
+
+def test_a_command_without_a_loader_is_not_called_right(tmp_path: Path) -> None:
+    ran = headrace("check", "--html", str(tmp_path / "page.html"), "--", sys.executable, "-c", "pass")
+    assert ran.returncode == 125
+    assert ran.stdout.startswith("Nothing was looked at.")
+    assert "Values of samples: none was looked at" in (tmp_path / "page.html").read_text()
+
+
+def test_checkpoints_of_short_passes_stay_out_of_the_users_folder(tmp_path: Path) -> None:
+    script = ENDLESS.replace("batches = iter(", "loader = (").replace("for _ in range(12):", "for _ in range(3):")
+    script = script.replace("    (values,) = next(batches)\n", "  for (values,) in loader:\n")
+    (tmp_path / "train.py").write_text(script + "  torch.save(model.state_dict(), sys.argv[1])\n")
+    saved = tmp_path / "last.pt"
+    ran = headrace("check", "--", sys.executable, str(tmp_path / "train.py"), str(saved))
+    assert ran.returncode == 0, ran.stderr
+    assert not saved.exists()
 
 
 LOOP = """
@@ -158,7 +201,7 @@ def test_a_resume_is_checked(code: str, form: str, status: int, tmp_path: Path) 
     script.write_text(code)
     command = [sys.executable, str(script), form, str(tmp_path / "last.pt")]
     again = shlex.join([*command, "--resume"])
-    check = ("doctor", "--check", "resume", "--again", again, "--json", str(document), "--", *command)
+    check = ("check", "resume", "--again", again, "--json", str(document), "--", *command)
     ran = headrace(*check, tries_loader=True)
     assert ran.returncode == status, ran.stderr
     faults = json.loads(document.read_text())["faults"]

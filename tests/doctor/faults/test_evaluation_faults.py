@@ -203,7 +203,7 @@ def test_what_may_be_intended_is_reported_and_leaves_the_exit_status(data: Path,
     script, saved = tmp_path / "train.py", tmp_path / "session.json"
     evaluated = "fit(loader_of(Cropped(images[:8]), shuffle=True), loader_of(Cropped(images[32:])), epochs=99)"
     script.write_text(START + JITTER + evaluated)
-    command = ("doctor", "--check", "data", "--json", str(saved), "--", sys.executable, str(script), str(data))
+    command = ("check", "--json", str(saved), "--", sys.executable, str(script), str(data))
     ran = headrace(*command, tries_loader=True)
     assert ran.returncode == 0, ran.stderr
     assert [fault["code"] for fault in json.loads(saved.read_text())["faults"]] == ["augmented-evaluation"]

@@ -168,7 +168,7 @@ def test_the_file_of_apply_has_patches_of_faults_alone(tmp_path: Path, capsys: p
         DataFault("clipped", "certain", "e"),
     ]
     diagnosis = diagnose(session)
-    outputs = Outputs(apply=tmp_path / "p.diff")
+    outputs = Outputs(apply=tmp_path / "p.diff", verbose=True)
     assert outputs.put(session, diagnosis, prescribe(session, diagnosis), saved=None) == []
     assert (tmp_path / "p.diff").read_text() == "--- a/t.py\n"
     printed = capsys.readouterr()

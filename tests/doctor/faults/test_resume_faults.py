@@ -1,8 +1,9 @@
-"""What `--check resume` says of training loops that go on from their checkpoint, well and badly."""
+"""What `headrace check resume` says of training loops that go on from their checkpoint, well and badly."""
 
 from __future__ import annotations
 
 import io
+import re
 import sys
 from collections.abc import Callable, Iterable
 from itertools import islice
@@ -184,6 +185,20 @@ def streams(training: Training) -> None:
     training.epoch(DataLoader(Stream(), BATCH))
 
 
+def skips_in_a_stream(training: Training) -> None:
+    training.epoch(DataLoader(Stream(), BATCH), first=SAVED * training.resumes)
+
+
+def skips_in_another_order(training: Training) -> None:
+    training.epoch(shuffled(7 * training.resumes), first=SAVED * training.resumes, ends=True)
+
+
+def takes_what_is_left_in_another_order(training: Training) -> None:
+    order = torch.randperm(SAMPLES, generator=torch.manual_seed(0)).tolist()
+    rest = order[SAVED * BATCH :][::-1] if training.resumes else order
+    training.epoch(DataLoader(DATA, BATCH, sampler=rest), ends=True, save=int)
+
+
 def run(folder: Path, train: Callable[[Training], None], *, resumes: bool) -> Session:
     session = folder / ("second" if resumes else "first")
     session.mkdir()
@@ -199,12 +214,33 @@ def judged(folder: Path, train: Callable[[Training], None]) -> Any:
 @pytest.mark.one_in(6)
 @pytest.mark.filterwarnings("ignore:'set_vital':UserWarning")
 @pytest.mark.parametrize(
-    "train", [skips, skips_by_accelerate, restores_the_sampler, restores_the_loader, accumulates, saves_twice]
+    "train",
+    [
+        *(skips, skips_by_accelerate, restores_the_sampler, restores_the_loader, accumulates, saves_twice),
+        skips_in_a_stream,
+    ],
 )
 def test_a_run_that_goes_on_has_no_fault(train: Callable[[Training], None], tmp_path: Path) -> None:
     found = judged(tmp_path, train)
     assert found.fault is None
     assert f"after the {SAVED} batches" in found.text
+
+
+def test_another_order_after_a_resume_is_counted_by_samples(tmp_path: Path) -> None:
+    fault = judged(tmp_path, skips_in_another_order).fault
+    twice, never = map(
+        int, re.findall(r"(\d+) samples of the pass are trained twice, and (\d+) never", fault.evidence)[0]
+    )
+    orders = [torch.randperm(SAMPLES, generator=_seeded(seed)).tolist() for seed in (0, 7)]
+    done, rest = set(orders[0][: SAVED * BATCH]), set(orders[1][SAVED * BATCH :])
+    assert (twice, never) == (len(done & rest), SAMPLES - len(done | rest))
+
+
+def _seeded(seed: int) -> torch.Generator:
+    """The generator of the sampler, once DataLoader's iterator has drawn its base seed from it."""
+    generator = torch.Generator().manual_seed(seed)
+    torch.empty((), dtype=torch.int64).random_(generator=generator)
+    return generator
 
 
 @pytest.mark.one_in(6)
@@ -218,6 +254,8 @@ def test_a_run_that_goes_on_has_no_fault(train: Callable[[Training], None], tmp_
         (goes_on_in_the_order_of_the_first_pass, "in the order of an earlier pass"),
         (skips_too_few, "at least 3 batches of that pass are repeated"),
         (skips_too_many, "2 batches are never trained"),
+        (streams, f"at least {SAVED} batches of that pass are repeated"),
+        (skips_in_another_order, "samples of the pass are trained twice"),
     ],
 )
 def test_batches_that_are_repeated_or_lost(train: Callable[[Training], None], what: str, tmp_path: Path) -> None:
@@ -234,7 +272,7 @@ def test_batches_that_are_repeated_or_lost(train: Callable[[Training], None], wh
         saves_after_evaluation,
         saves_at_the_end_of_a_pass_read_ahead,
         copies_in_memory,
-        streams,
+        takes_what_is_left_in_another_order,
         goes_on_in_stored_order,
     ],
 )

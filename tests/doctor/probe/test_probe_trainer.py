@@ -60,7 +60,7 @@ def test_a_loader_is_described_where_the_user_iterates_it(tmp_path: Path) -> Non
     facts = described[3]
     assert facts.pop("described")["dataset"]["class"] == "torch.utils.data.dataset.TensorDataset"
     assert (facts.pop("file"), facts.pop("line")) == (HERE, line)
-    assert facts.pop("made") == f"{HERE}:{made}"
+    assert (facts.pop("made"), facts.pop("ordinal")) == (f"{HERE}:{made}", 1)
     assert facts == {
         "num_workers": 0,
         "batch_size": 4,

@@ -59,7 +59,7 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as in shells
 FAILED_ABOVE = 100
 """Exit status if steps wait longer than `--fail-above` allows."""
 FAULTY_DATA = 101
-"""Exit status of `--check data` if the data has faults."""
+"""Exit status of `headrace check` if the data has a certain fault."""
 DOCTOR_FAILED = 125
 """Exit status if the doctor failed, or could not judge the run for `--fail-above`; `git bisect run` skips it."""
 

@@ -170,6 +170,14 @@ class Look:
     opened: SampleFiles | None = None
     numbers: Mapping[str, float] = field(default_factory=dict)
     """Numbers among the dataset's own attributes, by name."""
+    odd: tuple[LookedSample, ...] = ()
+    """Samples whose listed files are no pictures, as far as they could be made."""
+    made: str | None = None
+    """Line that makes the loader."""
+    loader: int | None = None
+    """Number of the loader in the evidence; None if it was not iterated."""
+    ordinal: int | None = None
+    """Number of the loader among all that the process made."""
     mixed: frozenset[LeafPath] | None = frozenset()
     """Arrays in which samples of a batch are mixed; None if no batch of two was seen."""
 
@@ -217,6 +225,10 @@ def _look(held: bytes, pictures: Path) -> Look:
         calls=tuple(_call(said, outline["called"], held) for said in outline["calls"]),
         opened=opened and SampleFiles(**{name: _frozen(value) for name, value in opened.items()}),
         numbers=outline["numbers"],
+        odd=tuple(_samples(outline["odd"], held)),
+        made=outline["made"],
+        loader=outline["loader"],
+        ordinal=outline["ordinal"],
         mixed=None if outline["mixed"] is None else frozenset(map(tuple, outline["mixed"])),
     )
 

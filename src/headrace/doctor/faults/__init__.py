@@ -7,10 +7,21 @@ from typing import Any
 
 from headrace.doctor.explain.look import Look
 from headrace.doctor.faults.evaluation_faults import augmented_evaluation, leaked_split
-from headrace.doctor.faults.fault_kinds import Explained
+from headrace.doctor.faults.fault_kinds import Explained, leaf_name, leaf_role
 from headrace.doctor.faults.fault_patches import add_patches
 from headrace.doctor.faults.fault_pictures import FaultPicture, fault_pictures
-from headrace.doctor.faults.geometry_faults import ignored_orientation, misaligned, misaligned_drawn
+from headrace.doctor.faults.geometry_faults import ignored_orientation, left_behind, misaligned, misaligned_drawn
+from headrace.doctor.faults.key_faults import (
+    KeyedPass,
+    class_order_of_streams,
+    duplicates_of_workers,
+    keyed_passes,
+    leaked_keys,
+    same_order_of_keys,
+    shared_keys,
+    stale_state,
+    unequal_ranks,
+)
 from headrace.doctor.faults.label_faults import invented_labels
 from headrace.doctor.faults.process_faults import (
     loader_place,
@@ -28,23 +39,30 @@ from headrace.doctor.faults.sample_faults import (
     never_visited,
     substituted_samples,
 )
-from headrace.doctor.faults.value_faults import channel_order, clipped, non_finite, wrong_scale
+from headrace.doctor.faults.split_faults import leaked_list, redrawn, shifted_classes
+from headrace.doctor.faults.value_faults import channel_order, clipped, non_finite, normalized_by_loop, wrong_scale
 from headrace.doctor.session.after_run import DataFault
 from headrace.doctor.session.model import Session
+from headrace.doctor.session.trainers import Trainer
 
 __all__ = [
     "FaultPicture",
+    "KeyedPass",
     "add_patches",
     "fault_pictures",
+    "faults_between",
     "find_faults",
+    "keyed_passes",
     "leaked_split",
     "loader_place",
+    "normalized_by_loop",
     "resumption",
     "session_faults",
 ]
 CHECKS: tuple[Callable[[Look, Explained], Iterator[DataFault]], ...] = (
     misaligned,
     misaligned_drawn,
+    left_behind,
     invented_labels,
     channel_order,
     wrong_scale,
@@ -63,10 +81,17 @@ LOADER_CHECKS: tuple[Callable[[Look, Explained, Mapping[str, Any]], Iterator[Dat
 """Checks that also read the loader's description."""
 SESSION_CHECKS: tuple[Callable[[Session], Iterator[DataFault]], ...] = (
     same_order,
+    same_order_of_keys,
     reseeded_order,
     same_draws,
+    stale_state,
     worker_duplicates,
+    duplicates_of_workers,
+    shared_keys,
     shared_samples,
+    unequal_ranks,
+    class_order_of_streams,
+    leaked_keys,
     augmented_evaluation,
 )
 """Checks of what all processes recorded."""
@@ -75,9 +100,36 @@ SESSION_CHECKS: tuple[Callable[[Session], Iterator[DataFault]], ...] = (
 def find_faults(look: Look, explained: Explained, loader: Mapping[str, Any]) -> list[DataFault]:
     """Return the faults that inspected samples prove. `loader` is the description of their DataLoader."""
     found = [fault for check in CHECKS for fault in check(look, explained)]
-    return found + [fault for check in LOADER_CHECKS for fault in check(look, explained, loader)]
+    found += [fault for check in LOADER_CHECKS for fault in check(look, explained, loader)]
+    for path, one in explained.items():
+        for fault in found:
+            fault.evidence = fault.evidence.replace(leaf_name(path), leaf_name(path) + leaf_role(one), 1)
+    return found
+
+
+def faults_between(
+    session: Session, trainer: Trainer, training: tuple[Look, Explained], other: tuple[Look, Explained]
+) -> Iterator[DataFault]:
+    """Yield faults of another loader's samples, beside the training's, if it feeds no step."""
+    (look, explained), (its_look, its_explained) = training, other
+    passes = [one for one in keyed_passes(session) if one.trainer.pid == trainer.pid]
+    if its_look.loader is None:  # of another start of the command, up to its first batch
+        passes = [one for one in passes if one.ordinal == its_look.ordinal]
+    else:
+        passes = [one for one in passes if one.pass_.loader == its_look.loader]
+    if any(one.keys.feeds for one in passes):
+        return
+    place = passes[0].place if passes else str(its_look.made)
+    if passes:
+        yield from redrawn(its_look, place)
+    yield from leaked_list(look, its_look, place)
+    yield from shifted_classes(look, explained, its_look, its_explained, place)
 
 
 def session_faults(session: Session) -> list[DataFault]:
-    """Return the faults that records of workers and passes prove."""
-    return [fault for check in SESSION_CHECKS for fault in check(session)]
+    """Return the faults that records of workers and passes prove: of one kind and place, those of the first check."""
+    found: list[DataFault] = []
+    for check in SESSION_CHECKS:
+        known = {(fault.code, fault.place) for fault in found}
+        found += [fault for fault in check(session) if (fault.code, fault.place) not in known]
+    return found

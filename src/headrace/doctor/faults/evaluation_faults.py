@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from headrace.doctor.explain.look import Look
-from headrace.doctor.faults.fault_kinds import INTENDED, FaultKind
+from headrace.doctor.faults.fault_kinds import INTENDED, FaultKind, leaf_name
 from headrace.doctor.faults.process_faults import FirstOfPass, first_of_passes, loader_place
 from headrace.doctor.session.after_run import DataFault
 from headrace.doctor.session.model import Session
@@ -74,6 +74,7 @@ def leaked_split(
             yield LEAKED_SPLIT.found(
                 certainty="certain" if has_others else INTENDED,
                 who=f"The evaluation at {loader_place(trainer, number)}",
+                place=loader_place(trainer, number),
                 what=f"{what}{samples} samples",
                 some=sorted(shared),
             )
@@ -139,7 +140,7 @@ def _batches(passes: Iterable[FirstOfPass]) -> Iterator[_Batch]:
 
 AUGMENTED_EVALUATION = FaultKind(
     "augmented-evaluation",
-    "The evaluation at {place} makes the same samples differently in its passes {passes}, by random draws: {leaves}.",
+    "The evaluation at {place} makes the same samples differently each time, by random draws: {leaves}.",
     "Give the evaluation's dataset transforms that draw nothing, or seed their generators before each pass.",
     "batches of the same keys differ between two evaluations, and random generators move in both. "
     "Always `unless intended`, as for test-time augmentation",
@@ -158,9 +159,8 @@ def augmented_evaluation(session: Session) -> Iterator[DataFault]:
             yield AUGMENTED_EVALUATION.found(
                 *((path,) for path in drawn),
                 certainty=INTENDED,
-                leaves=", ".join(path or "the whole" for path in drawn),
+                leaves=", ".join(leaf_name(tuple(path.split("."))) for path in drawn),
                 place=loader_place(one.trainer, one.pass_.loader),
-                passes=f"{one.pass_.number} and {other.pass_.number}",
             )
 
 

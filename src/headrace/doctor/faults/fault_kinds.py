@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from headrace.doctor.explain import MaskExplanation, PictureExplanation, PlaneExplanation
 from headrace.doctor.explain.look import LeafPath, path_text
 from headrace.doctor.explain.samples import LeafExplanation
 from headrace.doctor.session.after_run import DataFault
@@ -38,10 +39,23 @@ class FaultKind:
         **figures: Any,
     ) -> DataFault:
         """Return the fault with its figures. Leaves are named `{0}`, `{1}` in the template, examples `{some}`."""
-        names = [path_text(path) for path in leaves]
+        names = [leaf_name(path) for path in leaves]
         shown = ", ".join(map(str, some[:MOST_SHOWN]))
         evidence = self.evidence.format(*names, place=place, some=shown, **figures)
-        return DataFault(self.code, certainty, evidence, names, place, self.mend)
+        return DataFault(self.code, certainty, evidence, [path_text(path) for path in leaves], place, self.mend)
+
+
+def leaf_name(path: LeafPath) -> str:
+    """Return a leaf's name in a sentence: `image`, `item 0`, or `the sample` if that is all of it."""
+    text = path_text(path)
+    return f"item {text}" if text[:1].isdigit() else text or "the sample"
+
+
+def leaf_role(explained: LeafExplanation | None) -> str:
+    """Return what the values of a leaf are, in brackets; empty if unknown."""
+    by = None if explained is None else explained.by
+    roles = {PictureExplanation: " (the image)", PlaneExplanation: " (depth or grey)", MaskExplanation: " (the mask)"}
+    return next((role for kind, role in roles.items() if isinstance(by, kind)), "")
 
 
 KINDS: dict[str, FaultKind] = {}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations, islice
 
 import numpy as np
@@ -25,8 +26,8 @@ from headrace.doctor.explain.masks import NEAREST, shown_values
 from headrace.doctor.explain.pictures import Array, layouts, sided
 from headrace.doctor.explain.placements import every_placement
 from headrace.doctor.explain.resampling import Floats
-from headrace.doctor.explain.samples import LeafExplanation, is_coloured, spread
-from headrace.doctor.faults.fault_kinds import Explained, FaultKind
+from headrace.doctor.explain.samples import LeafExplanation, explain_look, is_coloured, spread
+from headrace.doctor.faults.fault_kinds import INTENDED, Explained, FaultKind
 from headrace.doctor.session.after_run import DataFault
 
 _WINDOWS_APART = 0.03
@@ -42,6 +43,8 @@ _LEAST = 2
 """Minimum number of samples whose views differ."""
 _MOST_TRIED = 96
 """Maximum number of placements that are tried."""
+_LEAST_MAP = 8
+"""Minimum side of a map of the image's pixels."""
 _BLOCK = 4
 """Side of the blocks of pixels that are compared, since filters and noise change single pixels."""
 
@@ -51,7 +54,8 @@ MISALIGNED = FaultKind(
     "{0} and {1} of one sample differ in {how}, in {count} of {looked} samples that were compared with their files.",
     "Draw the window and the flip once per sample, and apply them to both.",
     "the windows and flips that explain an image and a mask, depth map or grey file of the same samples "
-    "differ; if the image's colours are drawn, its brightness shows them",
+    "differ; if the image's colours are drawn, its brightness shows them. Boxes [N, 4] and maps that no file explains "
+    "must change where the image is flipped, or (`unless intended`) cut otherwise, when a sample is made again",
 )
 
 
@@ -249,3 +253,49 @@ def _blocks(values: Floats) -> Floats:
     height, width = (side // _BLOCK * _BLOCK for side in values.shape)
     means: Floats = values[:height, :width].reshape(height // _BLOCK, _BLOCK, width // _BLOCK, _BLOCK).mean(axis=(1, 3))
     return means
+
+
+# Boxes, points and maps that no file explains.
+
+_EXPLAIN_S = 2.0
+"""CPU time limit of the explanation of one repetition of the samples."""
+
+
+def left_behind(look: Look, explained: Explained) -> Iterator[DataFault]:
+    """Yield boxes or maps that stay as they are, while the image of the same sample is flipped or cut otherwise."""
+    makings = sorted({each.making for each in look.samples})
+    images = [path for path, one in explained.items() if _is_picture(one) and one.is_random]
+    still = [path for path in explained if path not in images and _is_still(look, path)] if len(makings) > 1 else []
+    if not images or not still:
+        return
+    image, placed = images[0], dict[int, list[LeafPlacement]]()
+    for making in makings:
+        its = replace(look, samples=[each for each in look.samples if each.making == making])
+        by = explain_look(its, _EXPLAIN_S).get(image, explained[image]).by
+        for each, placement in zip(spread(its.samples), getattr(by, "placements", ()), strict=False):
+            placed.setdefault(each.index, []).append(placement)
+    flipped = [index for index, its in placed.items() if len({one.turn for one in its}) > 1]
+    moved = [index for index, its in placed.items() if len({one.window for one in its}) > 1 and index not in flipped]
+    for apart, how, certainty in ((flipped, "flip", "certain"), (moved, "window", INTENDED)):
+        if len(apart) >= _LEAST:
+            yield MISALIGNED.found(image, still[0], certainty=certainty, how=how, count=len(apart), looked=len(placed))
+            return
+
+
+def _is_still(look: Look, path: LeafPath) -> bool:
+    """Return True if boxes [..., 4] or a map are the same each time that a sample is made, and tell samples apart."""
+    by_index: dict[int, list[Array]] = {}
+    for each in look.samples:
+        value = each.leaves[path].value if path in each.leaves else None
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "iuf" or not value.size:
+            return False
+        is_box = value.shape[-1] == 4 and value.ndim <= 2 and bool((value[..., 2:] > 0).all())
+        if not is_box and (value.ndim != 2 or min(value.shape) < _LEAST_MAP or np.array_equal(value, value[:, ::-1])):
+            return False
+        by_index.setdefault(each.index, []).append(value)
+    firsts = [values[0].tobytes() for values in by_index.values()]
+    return len(set(firsts)) > 1 and all(
+        values[0].shape == other.shape and np.array_equal(values[0], other)
+        for values in by_index.values()
+        for other in values
+    )

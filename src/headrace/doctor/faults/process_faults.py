@@ -50,7 +50,7 @@ class FirstOfPass(NamedTuple):
 
 SAME_DRAWS = FaultKind(
     "same-draws",
-    "{who} drew the same numbers from {generator}: its states before and after their first batches are equal, "
+    "{who} drew the same numbers from {generator}: the states before and after their first batches are equal, "
     "and samples differ when they are made again.",
     "Seed it in worker_init_fn by torch.utils.data.get_worker_info().seed, which differs by worker and epoch; "
     "DataLoader itself seeds the global generators of torch, Python, and numpy (since torch 1.9) so.",
@@ -61,7 +61,7 @@ SAME_DRAWS = FaultKind(
 
 def same_draws(session: Session) -> Iterator[DataFault]:
     """Yield generators that draw the same in two workers of a pass, or in one worker of two passes."""
-    found: set[tuple[int, str]] = set()
+    found: dict[tuple[int, int], tuple[str, str, list[str]]] = {}
     firsts = list(first_of_passes(session))
     workers = [each for each in firsts if each.maker.worker is not None]
     for one, other in combinations(workers, 2):
@@ -72,10 +72,11 @@ def same_draws(session: Session) -> Iterator[DataFault]:
         who = f"Workers {worker} and {other.maker.worker} of pass {number}"
         if is_again:
             who = f"Worker {worker} in pass {number} and worker {worker} in pass {other.pass_.number}"
-        for name in _generators_alike(one.batches, other.batches):
-            if (one.pass_.loader, name) not in found:
-                found.add((one.pass_.loader, name))
-                yield SAME_DRAWS.found(who=who, generator=name, place=one.place)
+        if alike := list(_generators_alike(one.batches, other.batches)):
+            names = found.setdefault(one.loader, (who, one.place, []))[-1]
+            names += [name for name in alike if name not in names]
+    for who, place, names in found.values():
+        yield SAME_DRAWS.found(who=who, generator=", ".join(names), place=place)
 
 
 def _generators_alike(one: list[FirstBatch], other: list[FirstBatch]) -> Iterator[str]:
@@ -135,31 +136,33 @@ def reseeded_order(session: Session) -> Iterator[DataFault]:
         if not is_again or one.loader in found or keys != [batch.keys for batch in other.batches]:
             continue
         is_telling = None not in keys and len(set(keys)) == len(keys) and sum(one.samples) >= _LEAST_ORDERED
-        if is_telling and _draws_order(one):
+        facts = next((each.facts for each in one.trainer.loaders if each.number == one.pass_.loader), {})
+        if is_telling and draws_order(facts.get("described") or {}):
             found.add(one.loader)
             passes = f"{one.pass_.number} and {other.pass_.number}"
             what = f"Passes {passes} begin with the same {sum(one.samples)} samples in the same random order"
             yield SAME_ORDER.found(certainty=INTENDED, what=what, place=one.place)
 
 
-def _draws_order(one: FirstOfPass) -> bool:
-    """Return True for a sampler that draws an order without repeating samples, as far as its description shows."""
-    facts = next((each.facts for each in one.trainer.loaders if each.number == one.pass_.loader), {})
-    sampler = order_described(facts.get("described") or {})
+def draws_order(described: Mapping[str, Any], *, by_epoch: bool = False) -> bool:
+    """Return True for a sampler that draws an order without repeating samples, as far as a loader's description shows.
+
+    `by_epoch`: DistributedSampler, which is judged by its epochs elsewhere, counts as well.
+    """
+    sampler = order_described(described)
     name, options = short_class(sampler), sampler.get("attributes") or {}
     if name in ("RandomSampler", "SubsetRandomSampler"):
         return not options.get("replacement")
-    return name != "DistributedSampler" and options.get("shuffle") is True
+    return (by_epoch or name != "DistributedSampler") and options.get("shuffle") is True
 
 
 WORKER_DUPLICATES = FaultKind(
     "worker-duplicates",
-    "Workers {who} of pass {number} made the same samples of an iterable dataset: all values in the first rows "
-    "of their first two batches are equal.",
+    "Workers {who} of pass {number} made the same samples of an iterable dataset: {how}.",
     "Split the samples in __iter__: islice(samples, info.id, None, info.num_workers), with "
     "info = torch.utils.data.get_worker_info().",
-    "all values in the first rows of two batches of an iterable dataset are equal in two workers, and rows "
-    "differ from each other",
+    "nine in ten rows of a pass over an iterable dataset come from two workers, by a leaf whose rows differ, whatever "
+    "their order",
 )
 
 
@@ -169,17 +172,18 @@ def worker_duplicates(session: Session) -> Iterator[DataFault]:
         is_stream = all(batch.keys is None for batch in one.batches)
         if is_stream and one.trainer is other.trainer and one.pass_ is other.pass_ and _are_equal(one, other):
             who = f"{one.maker.worker} and {other.maker.worker}"
-            yield WORKER_DUPLICATES.found(who=who, number=one.pass_.number, place=one.place)
+            how = "all values in the first rows of their first two batches are equal"
+            yield WORKER_DUPLICATES.found(who=who, number=one.pass_.number, how=how, place=one.place)
             return
 
 
 SHARED_SAMPLES = FaultKind(
     "shared-samples",
-    "Ranks {who} train on the same samples: all values in the first rows of the first two inputs of their "
-    "DistributedDataParallel models are equal.",
+    "Ranks {who} train on the same samples: {how}.",
     "Pass sampler=DistributedSampler(dataset) to the DataLoader, and call set_epoch; split an iterable dataset "
     "by rank and worker.",
-    "two inputs of DistributedDataParallel over all ranks are equal in two ranks, and rows differ from each other",
+    "two ranks of DistributedDataParallel take the same keys in a pass, from a sampler that knows no ranks, or nine in "
+    "ten rows of a stream; or two inputs of their models are equal, and rows differ from each other",
 )
 
 
@@ -190,7 +194,8 @@ def shared_samples(session: Session) -> Iterator[DataFault]:
     for first in inputs:
         alike = [rank for rank in inputs if rank >= first and inputs[rank] == inputs[first]]
         if len(alike) > 1 and _is_telling(inputs[first]):
-            yield SHARED_SAMPLES.found(who=", ".join(map(str, alike)))
+            how = "all values in the first rows of their models' first two inputs are equal"
+            yield SHARED_SAMPLES.found(who=", ".join(map(str, alike)), how=how)
             return
 
 

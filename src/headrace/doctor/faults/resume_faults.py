@@ -20,6 +20,7 @@ class Resumption(NamedTuple):
     text: str
     fault: DataFault | None = None
     batches: int = 0
+    is_compared: bool = True
 
 
 REPEATED_AFTER_RESUME = FaultKind(
@@ -28,7 +29,8 @@ REPEATED_AFTER_RESUME = FaultKind(
     "not go on after them: {what}.",
     "Save the sampler's position with the model, as torchdata's StatefulDataLoader, Accelerate's "
     "skip_first_batches or headrace.ResumableBatchSampler do.",
-    "with `--check resume`: the keys of the first batch that the second run trains on, in the order of the first run",
+    "with `headrace check resume`: keys of the batches that both runs train on: the second goes on "
+    "where the first saved, or takes what is left in another order",
 )
 
 
@@ -37,21 +39,44 @@ def resumption(before: Session, after: Session) -> Resumption:
     first = next((trainer for trainer in before.trainers if trainer.saved and trainer.drawn), None)
     second = next((trainer for trainer in after.trainers if first and trainer.rank == first.rank), None)
     if first is None or second is None:
-        return Resumption(
-            "The resume was not compared: no checkpoint was saved by torch.save or safetensors after batches of a "
-            "DataLoader with keys."
-        )
+        why = "no checkpoint was saved by torch.save or safetensors after batches of a DataLoader"
+        return Resumption(f"The resume was not compared: {why}.", is_compared=False)
     ahead = _ahead(first)
     resumed = _trained_first(second, ahead)
     if resumed is None:
-        return Resumption("The resume was not compared: the second run took no optimizer step on a DataLoader's batch.")
+        why = "the second run took no optimizer step on a DataLoader's batch"
+        return Resumption(f"The resume was not compared: {why}.", is_compared=False)
     passes = _training_passes(first)
     trained = _trained_in_pass(second, resumed)
     saves = [saved for saved in first.saved if saved.is_file] or first.saved
     checkpoints = [_checkpoint(passes, first.drawn[: saved.taken], ahead) for saved in saves]
     judged = [_judged(passes, one, resumed, trained) for one in checkpoints if one is not None]
-    unknown = Resumption("The resume was not compared: the second run draws batches that the first has not drawn.")
+    if not any(judged):
+        judged = [_by_samples(passes, one, second, resumed) for one in checkpoints if one is not None]
+    why = "The resume was not compared: the second run draws batches that the first has not drawn."
+    unknown = Resumption(why, is_compared=False)
     return min((one for one in judged if one is not None), key=lambda one: one.batches, default=unknown)
+
+
+def _by_samples(
+    passes: dict[int, _TrainedPass], saved: _Checkpoint, second: Trainer, resumed: DrawnBatch
+) -> Resumption | None:
+    """Compare the samples of a pass that the second run takes in another order; None if they are not known."""
+    if saved.trained == passes[saved.pass_].length:
+        return Resumption("The resume begins a pass, and the first run had trained a whole one when it saved.")
+    done = [sample for batch in passes[saved.pass_].samples[: saved.trained] for sample in batch]
+    drawn = [one for one in second.drawn if one.pass_ == resumed.pass_]
+    rest = [sample for one in drawn[drawn.index(resumed) :] for sample in one.samples]
+    if not done or not rest or len(set(done)) < len(done) or len(set(rest)) < len(rest):
+        return None
+    twice = len(set(done) & set(rest))
+    every = {sample for one in passes.values() for batch in one.samples for sample in batch}
+    every |= {sample for one in second.drawn for sample in one.samples}
+    never = len(every - set(done) - set(rest)) if len(done) + len(rest) >= len(every) else 0
+    if not twice and not never:
+        return Resumption("The resume repeats and loses no sample: the second run takes what is left in another order.")
+    what = f"it takes another order, {twice:,} samples of the pass are trained twice, and {never:,} never"
+    return Resumption("", REPEATED_AFTER_RESUME.found(trained=saved.trained, what=what), twice)
 
 
 @dataclass(frozen=True)
@@ -60,6 +85,8 @@ class _TrainedPass:
 
     keys: list[str]
     """Keys of its batches, in order."""
+    samples: list[list[int]]
+    """Samples of each of them; empty if unknown."""
     length: int | None
     """Number of batches of a whole pass, if known."""
 
@@ -78,8 +105,8 @@ def _training_passes(trainer: Trainer) -> dict[int, _TrainedPass]:
     length_of = {one.number: lengths.get(one.loader) for one in trainer.passes}
     drawn = sorted(_feeding(trainer), key=lambda one: one.pass_)
     return {
-        number: _TrainedPass([one.keys for one in rows], length_of.get(number))
-        for number, rows in groupby(drawn, key=lambda one: one.pass_)
+        number: _TrainedPass([one.keys for one in rows], [one.samples for one in rows], length_of.get(number))
+        for number, rows in ((number, list(rows)) for number, rows in groupby(drawn, key=lambda one: one.pass_))
     }
 
 

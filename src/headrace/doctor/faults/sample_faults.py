@@ -23,10 +23,10 @@ _LABELS = ("equal", "class", "one-hot", "affine")
 
 CLASS_ORDER = FaultKind(
     "class-order",
-    "The training loader takes samples in their stored order, and {0} comes in {runs} runs of equal values for "
-    "{classes} classes; a random order of {looked} samples has about {expected:.0f}.",
+    "The training loader takes samples in {order}, and {0} comes in {runs} runs of equal values for {classes} classes; "
+    "a random order of {looked} samples has about {expected:.0f}.",
     "Pass shuffle=True to the training DataLoader, or a sampler that shuffles.",
-    "a sequential sampler, and fewer runs of equal labels than a quarter of what chance gives",
+    "a sequential sampler or a stream, and fewer runs of equal labels than a quarter of what chance gives",
 )
 
 
@@ -39,7 +39,8 @@ def class_order(look: Look, explained: Explained, loader: Mapping[str, Any]) -> 
         runs = 1 + sum(one != other for one, other in pairwise(labels))
         expected = len(labels) * (1 - sum(count**2 for count in Counter(map(str, labels)).values()) / len(labels) ** 2)
         if len(labels) >= _LEAST_SAMPLES and classes > 1 and runs <= 2 * classes and runs < expected / 4:
-            yield CLASS_ORDER.found(path, runs=runs, classes=classes, looked=len(labels), expected=expected)
+            figures = {"runs": runs, "classes": classes, "looked": len(labels), "expected": expected}
+            yield CLASS_ORDER.found(path, order="their stored order", **figures)
 
 
 def _labels_of(look: Look, explained: Explained) -> Iterator[tuple[LeafPath, list[Any]]]:
@@ -126,7 +127,7 @@ def substituted_samples(look: Look, explained: Explained) -> Iterator[DataFault]
         rows = {each: index for index, each in enumerate(column) if isinstance(each, str)}
         if len(rows) != len(column):
             continue
-        decoded = {each.index: _rows_decoded(each, rows) for each in spread(look.samples)}
+        decoded = {each.index: _rows_decoded(each, rows) for each in [*spread(look.samples), *look.odd]}
         replaced = {index: found for index, found in decoded.items() if len(found) == 1 and found != {index}}
         if replaced and len(replaced) <= len(decoded) / 4 and all(decoded[i] == {i} for i in decoded.keys() - replaced):
             some = [f"{column[index]} (made from {column[min(found)]})" for index, found in replaced.items()]

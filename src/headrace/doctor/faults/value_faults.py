@@ -9,12 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.doctor.explain import PictureExplanation, PlaneExplanation, Sighting, explain_picture
-from headrace.doctor.explain.look import LeafPath, LeafValue, Look
+from headrace.doctor.explain.look import LeafPath, LeafValue, Look, path_text
 from headrace.doctor.explain.masks import NEAREST, shown_values
 from headrace.doctor.explain.pictures import MOST_LEVELS, Array, sided
 from headrace.doctor.explain.samples import sightings, spread
 from headrace.doctor.faults.fault_kinds import INTENDED, MOST_SHOWN, Explained, FaultKind
 from headrace.doctor.session.after_run import DataFault
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.trainers import Trainer
 
 _KNOWN = {
     "ImageNet's": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -104,6 +106,22 @@ def _wrong_ways(by: PictureExplanation, name: str, mean: tuple[float, ...], std:
     return {what: None for what, (scale, shift) in ways.items() if _is_affine(by, scale, shift)}
 
 
+def normalized_by_loop(session: Session, explained: Explained, trainer: Trainer) -> Iterator[DataFault]:
+    """Yield images that are normalised once more between the batch and the model."""
+    facts = session.process_facts(trainer).get("facts", {})
+    entered = dict(facts.get("entered", []))
+    for path, by in _pictures(explained):
+        fits = entered.get(path_text(path), [])
+        if len(fits) != len(by.scale) or all(np.allclose(fit, (1.0, 0.0), atol=_CLOSE) for fit in fits):
+            continue
+        scale = [own * again for own, (again, _) in zip(by.scale, fits, strict=True)]
+        shift = [own * again + more for own, (again, more) in zip(by.shift, fits, strict=True)]
+        as_given = replace(by, scale=tuple(scale), shift=tuple(shift))
+        for name, (mean, std) in _KNOWN.items():
+            for what in _wrong_ways(as_given, name, mean, std):
+                yield NORMALIZED_TWICE.found(path, what=f"{what}, the second time between the batch and the model")
+
+
 NON_FINITE = FaultKind(
     "non-finite",
     "{0} holds NaN or infinite values in {count} of {looked} samples that were looked at: {some}.",
@@ -173,7 +191,8 @@ def clipped(look: Look, explained: Explained) -> Iterator[DataFault]:
     for path, one in explained.items():
         found = None
         if one.by is None:
-            found = _lost(look, path)
+            used = {other.input for other in explained.values() if other.by is not None}
+            found = _lost(look, path, used)
         elif isinstance(one.by, PictureExplanation):
             found = _scaled_apart(look, one.by)
         elif isinstance(one.by, PlaneExplanation):
@@ -191,8 +210,11 @@ class _Found(NamedTuple):
     """File value at which a leaf saturates."""
 
 
-def _lost(look: Look, path: LeafPath) -> _Found | None:
-    """Return the conversion to 8 bits that explains a leaf which the values of the file do not explain."""
+def _lost(look: Look, path: LeafPath, used: set[int | None]) -> _Found | None:
+    """Return the conversion to 8 bits that explains a leaf which the values of the file do not explain.
+
+    `used`: inputs that explain other leaves, beside which a constant leaf may be a mask.
+    """
     chosen = spread(look.samples)
     if any(not isinstance(each.leaves[path].value, np.ndarray) for each in chosen):
         return None
@@ -200,12 +222,20 @@ def _lost(look: Look, path: LeafPath) -> _Found | None:
         for _, seen in sightings(path, number, chosen):
             # files of small values lose nothing
             wide = [each for each in seen if each.source.dtype != np.uint8 and each.source.max(initial=0) > _TOP]
+            most = max((float(each.source.max()) for each in wide), default=0.0)
+            if number not in used and len(wide) > 1 and _are_full(wide):
+                return _Found(f"is the same everywhere, while its files hold {_TOP} to {most:g}: bounded by 8 bits")
             for what, lose in _LOSSES.items() if len(wide) > 1 else ():
                 if _is_explained([_as_lost(each, lose) for each in wide[:_MOST_SAMPLES]]):
-                    most = max(float(each.source.max()) for each in wide)
                     certainty = INTENDED if what == _HIGH and most >= _FULL else "certain"
                     return _Found(f"holds {what}, which reach {most:g}", certainty)
     return None
+
+
+def _are_full(wide: Sequence[Sighting]) -> bool:
+    """Return True if leaves hold one positive value, and their sources only values that 8 bits bound."""
+    values = np.unique(np.concatenate([np.unique(each.leaf) for each in wide]))
+    return values.size == 1 and values[0] > 0 and all(each.source.min() >= _TOP for each in wide)
 
 
 def _as_lost(each: Sighting, lose: Callable[[Array], Array]) -> Sighting:

@@ -21,7 +21,8 @@ from .hooks import (
     remote_libraries,
     training_calls,
 )
-from .look.digests import ReceivedDigests, ReplicaInputs
+from .look.digests import ReceivedDigests
+from .look.model_inputs import ModelInputs
 from .probe import Probe
 from .scratch_saves import ScratchSaves
 
@@ -42,7 +43,7 @@ def attach(probe: Probe) -> None:
         probe.training.replay.before_copies.append(saves.begin)
         for module, install in saves.hooks(probe.patches):
             probe.when_imported(module, install)
-        if probe.settings.proves:
+        if probe.settings.proves or probe.settings.shortens:
             saves.begin()
     _inject(probe, "BENEATH")
     for module, install in hooks_of(probe):
@@ -70,7 +71,8 @@ def hooks_of(probe: Probe) -> list[Hook]:
     evidence, clock, last, fault = probe.evidence, probe.clock, probe.last, probe.fault
     write_facts = partial(lifecycle.write_facts, evidence, clock, probe.used)
     loaders = (patches, training)
-    inputs = None if probe.settings.observe else ReplicaInputs(evidence, clock)
+    inputs = None if probe.settings.observe else ModelInputs(evidence, clock, compares=training.short.is_on)
+    training.inputs = inputs
     fetches = (timer, batches, training, None if probe.settings.observe else evidence)
     workers = (batch_making.install_workers, patches, batches, evidence, clock, fault)
     return [

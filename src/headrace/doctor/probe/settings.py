@@ -49,6 +49,10 @@ class ProbeSettings:
     """True if the run is only for that inspection, and ends with it at its first pass with autograd on."""
     orders: bool = False
     """True if the keys of all batches, and when checkpoints are saved, are recorded, to check a resume."""
+    shortens: int = 0
+    """Number of batches that each pass makes, in a run that is checked for faults of its data; 0: whole passes."""
+    check_s: float = 60.0
+    """Time from the first pass on after which such a run ends, in seconds."""
     digests: int = 0
     """Number of first batches that are digested in each training process, to compare runs."""
     standstill_s: float = 30.0

@@ -12,7 +12,7 @@ from headrace.doctor.report.first_screen import FirstScreen
 from headrace.doctor.report.remedy_text import RemedyRow, RemedyRows, interval, part_line
 from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow, heat
 from headrace.doctor.report.view import LoaderView, ReportView, Row, StepSection
-from headrace.doctor.session.after_run import DataFault
+from headrace.doctor.session.after_run import DataCheck, DataFault
 
 TEXT_WIDTH = 100
 PLACE_ROOM = 14
@@ -21,7 +21,7 @@ REFUSED = "refused"
 """Text in place of the gain of a refuted remedy."""
 TITLE = 0.38
 """Maximum share of the page's width for titles next to figures."""
-MOST_REMEDIES = MOST_FAULTS = 3
+MOST_REMEDIES = 3
 MOST_LAST_LINES = 6
 """Lines of a failed command's output, and of a hanging process's stack, on one screen."""
 
@@ -34,17 +34,32 @@ def show(view: ReportView, console: Console, *, verbose: bool = False) -> None:
     page = TerminalPage(console.width, ascii_only=console.options.ascii_only)
     _put_first(page, view.screen, "bold" if view.waits is None else f"bold {heat(view.waits)}")
     page.line(f"{view.ended}: {view.command}", indent=0, style="dim")
-    (_put_all if verbose else _put_screen)(page, view)
+    if view.check is not None:
+        _put_check(page, view, view.check)
+    else:
+        (_put_all if verbose else _put_screen)(page, view)
     if view.again:
         page.copyable(view.again, lead="Again: ")
     page.show(console)
+
+
+def _put_check(page: TerminalPage, view: ReportView, check: DataCheck) -> None:
+    _put_quoted(page, "Last lines of the command", view.last_words[-MOST_LAST_LINES:])
+    _put_faults(page, view.faults)
+    for title, texts in (("What was looked at", check.looked_at), ("What could not be seen", check.unseen)):
+        if texts:
+            page.heading(title)
+        for text in texts:
+            page.sentence(text, lead="  • ")
 
 
 def _put_screen(page: TerminalPage, view: ReportView) -> None:
     _put_quoted(page, "Last lines of the command", view.last_words[-MOST_LAST_LINES:])
     for title, stack in view.hanging[:1]:
         _put_quoted(page, title, stack[-MOST_LAST_LINES:])
-    _put_faults(page, view.faults[:MOST_FAULTS], len(view.faults))
+    if view.faults:
+        codes = ", ".join(dict.fromkeys(fault.code for fault in view.faults))
+        page.sentence(f"Faults of the data: {codes}. `headrace check` says more", style="bold")
     _put_remedies(page, view)
     rest = [counted(len(view.findings), "finding"), counted(len(view.notes), "note")]
     page.line(f"--verbose shows the step, the loader, the machine, {' and '.join(rest)}", indent=0, style="dim")
@@ -62,7 +77,7 @@ def _put_all(page: TerminalPage, view: ReportView) -> None:
     for machine in view.machines:
         page.heading("Machine", machine.names)
         page.sentence(machine.use, lead="  ")
-    _put_faults(page, view.faults, len(view.faults))
+    _put_faults(page, view.faults)
     _put_findings(page, view)
     _put_reasons(page, view)
     _put_notes(page, view)
@@ -86,9 +101,9 @@ def _put_quoted(page: TerminalPage, title: str, lines: Sequence[str]) -> None:
             page.quote(line)
 
 
-def _put_faults(page: TerminalPage, faults: Sequence[DataFault], count: int) -> None:
+def _put_faults(page: TerminalPage, faults: Sequence[DataFault]) -> None:
     if faults:
-        page.heading("Faults of the data", counted(count, "kind"))
+        page.heading("Faults of the data")
     for fault in faults:
         page.sentence(f"{fault.code} ({fault.certainty})  {fault.evidence}", lead="  • ")
         page.sentence(fault.mend, lead="    → ")

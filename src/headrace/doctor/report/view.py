@@ -34,7 +34,7 @@ from headrace.doctor.report.run_text import (
     note_texts,
     versions,
 )
-from headrace.doctor.session.after_run import DataFault
+from headrace.doctor.session.after_run import DataCheck, DataFault
 from headrace.doctor.session.model import Session
 
 LEAST_LINE = 0.05
@@ -148,6 +148,8 @@ class ReportView:
     """Command that renders the report again, or how to get one."""
     session: Session
     """Recorded times, for charts."""
+    check: DataCheck | None = None
+    """What a check for faults of the data looked at; None for a report on speed."""
 
     @property
     def own_loaders(self) -> list[LoaderView]:
@@ -160,9 +162,42 @@ class ReportView:
         return bool(self.remedies.helps or self.remedies.idle)
 
 
+def _check_view(session: Session, check: DataCheck, again: str) -> ReportView:
+    """Return the report of a check, which says nothing on speed."""
+    certain = sum(fault.certainty == "certain" for fault in session.faults)
+    took = duration(session.outcome.duration)
+    sentence = "No fault found in what was looked at." if check.looked_at else "Nothing was looked at."
+    if session.faults:
+        sentence = f"{counted(len(session.faults), 'fault')} of the data, {certain} certain."
+    return ReportView(
+        screen=FirstScreen(sentence, [], None),
+        waits=None,
+        command=command_line(session),
+        ended=f"ended by the check in {took}" if session.outcome.why == "steps" else ending(session.outcome),
+        last_words=last_words(session),
+        hanging=[(f"Process {one.pid} hangs here", stack.rstrip().splitlines()) for one, stack in hanging(session)],
+        steps=[],
+        loaders=[],
+        ranks=[],
+        machines=[],
+        faults=session.faults,
+        findings=[],
+        bounds=[],
+        no_bounds="",
+        remedies=remedy_rows(None),
+        notes=[],
+        cost="",
+        again=again,
+        session=session,
+        check=check,
+    )
+
+
 def report_view(
     session: Session, diagnosis: Diagnosis, prescription: Prescription | None = None, *, again: str = ""
 ) -> ReportView:
+    if session.check is not None:
+        return _check_view(session, session.check, again)
     screen = first_screen(diagnosis, prescription)
     waits = diagnosis.wait_share if diagnosis.data_share is None else diagnosis.data_share
     is_stopped = prescription is not None and bool(prescription.stop)

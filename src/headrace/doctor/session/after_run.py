@@ -55,6 +55,15 @@ class DataFault(msgspec.Struct):
     """Diff of the script; empty if it is not certain."""
 
 
+class DataCheck(msgspec.Struct):
+    """What a check for faults of the data looked at."""
+
+    looked_at: list[str]
+    """Passes, samples and leaves that were compared, in sentences."""
+    unseen: list[str]
+    """What could not be compared, with the reason."""
+
+
 class AdoptedPart(msgspec.Struct, frozen=True):
     """Part of the script, and what does it where Headrace's Loader takes its place."""
 

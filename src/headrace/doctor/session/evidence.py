@@ -42,7 +42,8 @@ class FactsLine(EvidenceLine, tag="facts"):
     facts: Facts
     """torch_threads, omp_threads, opencv_threads, device. Of a trainer: warmup_steps,
     window (the latest), draws (True once samples draw from a shared generator), replica_inputs (`leaves` as in `first`,
-    of a DistributedDataParallel model's first two inputs)."""
+    of a DistributedDataParallel model's first two inputs), entered (in a checked run: path of an image, and the
+    scale and shift of each channel between the batch and the model's input)."""
 
 
 class TorchLine(FactsLine, tag="torch"):
@@ -191,12 +192,20 @@ class DigestLine(trainers.BatchDigest, EvidenceLine, tag="digest", array_like=Tr
     """Identity of one of the first batches, where runs are to be compared."""
 
 
+class KeysLine(trainers.PassKeys, EvidenceLine, tag="keys", array_like=True):
+    """End of a pass in a run that is checked for faults of its data."""
+
+
+class RowsLine(trainers.BatchRows, EvidenceLine, tag="rows", array_like=True):
+    """Batch of a stream in a run that is checked for faults of its data."""
+
+
 class DrawnLine(trainers.DrawnBatch, EvidenceLine, tag="drawn", array_like=True):
-    """Batch that a run with `--check resume` took from a DataLoader."""
+    """Batch that a run with `headrace check resume` took from a DataLoader."""
 
 
 class SavedLine(trainers.SavedCheckpoint, EvidenceLine, tag="saved", array_like=True):
-    """Checkpoint that a run with `--check resume` wrote."""
+    """Checkpoint that a run with `headrace check resume` wrote."""
 
 
 class LastLine(EvidenceLine, tag="last"):
@@ -277,6 +286,8 @@ class FirstLine(EvidenceLine, tag="first"):
     """Global random generators and those of a dataset with keys: name, digests of the state before and after."""
     files: list[int] = []
     """Names of paths opened for reading, one for each open, at most 256."""
+    state: dict[str, float] = {}
+    """Numbers among the dataset's attributes."""
 
 
 class BeforeLine(LoopLine, tag="before"):

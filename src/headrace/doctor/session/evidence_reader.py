@@ -159,6 +159,8 @@ class ProcessEvidence:
             windows=self._rows(trainers.MeasuredWindow, evidence.WindowLine),
             replays=trainers.ReplayedBatches.of(self._of(evidence.ReplayedLine)),
             digests=self._rows(trainers.BatchDigest, evidence.DigestLine),
+            keys=self._rows(trainers.PassKeys, evidence.KeysLine),
+            rows=self._rows(trainers.BatchRows, evidence.RowsLine),
             drawn=self._rows(trainers.DrawnBatch, evidence.DrawnLine),
             saved=self._rows(trainers.SavedCheckpoint, evidence.SavedLine),
             lines=self._lines(evidence.LoopLine),
@@ -206,6 +208,7 @@ class ProcessEvidence:
                 producers.FirstBatch(
                     *(one.epoch, one.index, one.keys, one.leaves, one.generators),
                     [names[name] for name in one.files if name in names],
+                    one.state,
                 )
                 for one in self._of(evidence.FirstLine)
             ],

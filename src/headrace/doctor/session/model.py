@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.doctor.session.after_run import DataFault, LoaderTrial, LookedImage, Proof
+from headrace.doctor.session.after_run import DataCheck, DataFault, LoaderTrial, LookedImage, Proof
 from headrace.doctor.session.producers import BatchProducer, Facts, Pid, RemoteReads, Time
 from headrace.doctor.session.trainers import Trainer
 
@@ -129,6 +129,8 @@ class Session(msgspec.Struct):
     looked_image: LookedImage | None = None
     """Recipe of each sample's first picture; None if no picture was explained."""
     faults: list[DataFault] = []
+    check: DataCheck | None = None
+    """None if the run was no check."""
     loader_trial: LoaderTrial | None = None
     format: str = FORMAT
     version: int = VERSION

@@ -53,6 +53,8 @@ class FirstBatch(msgspec.Struct):
     generators: list[tuple[str, str, str]] = []
     files: list[str] = []
     """Paths opened for reading."""
+    state: dict[str, float] = {}
+    """Numbers among the dataset's attributes in this process."""
 
 
 class StoreReads(msgspec.Struct):

@@ -115,6 +115,9 @@ class BegunPass(msgspec.Struct):
     with_grad: bool | None = None
     """True if autograd was on at `iter()`."""
 
+    state: dict[str, float] = {}
+    """Numbers among the dataset's attributes, in a run that is checked for faults of its data."""
+
 
 class TrainerPass(BegunPass):
     """One iteration over a DataLoader, and its end."""
@@ -130,7 +133,8 @@ class LoaderFacts(msgspec.Struct):
     number: int
     facts: Facts
     """Arguments of a DataLoader, start_method, dataset (module.Class), length in batches, file and line of the
-    iteration, `file:line` of the construction as `made`, and its objects as `described`. Headrace's loaders have
+    iteration, `file:line` of the construction as `made`, its number among all as `ordinal`, and its objects as
+    `described`. Headrace's loaders have
     num_workers 0, threads, batch_size, dataset, length, file, line."""
     time: Time | None = None
 
@@ -200,18 +204,49 @@ class BatchDigest(msgspec.Struct):
     """Type and shape of one sample, by tensor."""
 
 
+class PassKeys(msgspec.Struct):
+    """Keys of a whole pass, in a run that is checked for faults of its data."""
+
+    pass_: int
+    feeds: int
+    """1 if an optimizer stepped on its batches."""
+    count: int
+    """Number of its keys; 0 for a stream."""
+    is_distinct: int
+    """1 if no key is repeated."""
+    is_whole: int
+    """1 if all keys of the pass were followed."""
+    order: str
+    """Digest of all keys in their order."""
+    least: list[int]
+    """Smallest hashes of keys: up to 4,096, by which sets of keys are compared."""
+    base: str
+    """Class and identity of the dataset that the keys belong to, behind torch's Subsets."""
+
+
+class BatchRows(msgspec.Struct):
+    """Batch of a stream by its rows, in a run that is checked for faults of its data."""
+
+    pass_: int
+    index: int
+    leaves: list[tuple[str, list[str]]]
+    """Path, and digests of the rows."""
+
+
 class DrawnBatch(msgspec.Struct):
-    """Batch that a trainer took under `--check resume`, by the keys that the sampler drew."""
+    """Batch that a trainer took under `headrace check resume`, by the keys that the sampler drew."""
 
     pass_: int
     step: int
     """Number of optimizer steps before it."""
     keys: str
-    """Digest of the keys."""
+    """Digest of the keys; of its rows, if it is of a stream."""
+    samples: list[int] = []
+    """Hashes of its keys or rows; empty beyond the first 400,000 of a run."""
 
 
 class SavedCheckpoint(msgspec.Struct):
-    """Checkpoint that a trainer wrote under `--check resume`."""
+    """Checkpoint that a trainer wrote under `headrace check resume`."""
 
     time: Time
     taken: int
@@ -240,6 +275,8 @@ class Trainer(msgspec.Struct):
     windows: list[MeasuredWindow] = []
     replays: ReplayedBatches = msgspec.field(default_factory=ReplayedBatches)
     digests: list[BatchDigest] = []
+    keys: list[PassKeys] = []
+    rows: list[BatchRows] = []
     drawn: list[DrawnBatch] = []
     saved: list[SavedCheckpoint] = []
     lines: list[SourceLine] = []

@@ -11,8 +11,10 @@ from threading import current_thread, get_ident, main_thread
 from types import FrameType, ModuleType
 from typing import Any, Callable
 
+from ..look.dataset_state import numbers_of
 from ..look.leaves import BatchShapes, PaddingLooks
 from ..look.objects import class_name, described_loader, sampler_epoch
+from ..look.value_look import MADE, NUMBER, ORDINAL
 from ..patches import Function, Patches
 from ..stack_sampler import call_site, is_users
 from ..training.loader_sources import HeldIterator
@@ -22,10 +24,6 @@ from ..training.steps import FetchedBatch
 from ..training.training import TrainingObserver, now
 from .batch_making import hook_iterator, hook_queues
 
-NUMBER = "_headrace_loader"
-"""Attribute of a DataLoader: the evidence file that describes it, and its number there."""
-_MADE = "_headrace_made"
-"""Attribute of a DataLoader: file and line of its construction."""
 _LOADER = "_headrace_owner"
 """Attribute of an iterator: its DataLoader, so that the loader stays alive."""
 _PROBES_FILES = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -38,7 +36,9 @@ def install_dataloader(patches: Patches, training: TrainingObserver, dataloader:
         patches.unknown("torch.utils.data.dataloader._BaseDataLoaderIter", UNSEEN_BATCHES)
         return
     hooks = LoaderHooks(training, iterators)
-    patches.hook_around(dataloader, "DataLoader.__init__", _made, "where its loaders are made was")
+    if training.short.is_on:
+        training.short.install(patches, iterators)
+    patches.hook_around(dataloader, "DataLoader.__init__", hooks.make, "where its loaders are made was")
     patches.hook_around(dataloader, "DataLoader.__iter__", hooks.iter, UNSEEN_BATCHES)
     own_way = "loaders that iterate in their own way were"
     patches.hook_around(dataloader, "DataLoader._get_iterator", hooks.get_iterator, own_way)
@@ -60,13 +60,6 @@ def install_stateful(patches: Patches, training: TrainingObserver, stateful: Mod
     hook_iterator(patches, stateful, "_StatefulMultiProcessingDataLoaderIter")
 
 
-def _made(original: Function, loader: Any, *args: Any, **kwargs: Any) -> None:
-    """Make a DataLoader, and remember the line of the user's that does."""
-    file, line = call_site()
-    object.__setattr__(loader, _MADE, f"{file}:{line}")
-    original(loader, *args, **kwargs)
-
-
 class LoaderHooks:
     """Hooks on a DataLoader and its iterators. Each public method takes the original as its first argument."""
 
@@ -79,10 +72,20 @@ class LoaderHooks:
         self._training = training
         self._is_grad_enabled = torch.is_grad_enabled
         self._worker_info = get_worker_info
+        self._made = 0
         self._lengths: dict[int, int | None] = {}
         """Batches per pass, by loader number."""
         self._shapes = BatchShapes(training.evidence.name)
         self._padding = PaddingLooks(training.evidence, training.costs)
+
+    def make(self, original: Function, loader: Any, *args: Any, **kwargs: Any) -> None:
+        """Make a DataLoader, and remember the line of the user's that does."""
+        file, line = call_site()
+        self._made += 1
+        object.__setattr__(loader, MADE, f"{file}:{line}")
+        object.__setattr__(loader, ORDINAL, self._made)
+        original(loader, *args, **kwargs)
+        self._training.looked.made(loader)
 
     def iter(self, original: Function, loader: Any) -> Any:
         training = self._training
@@ -123,6 +126,8 @@ class LoaderHooks:
             training.pass_begun(number, start, self._is_grad_enabled())
             if isinstance(iterator, self._iterators):
                 self._write_pass(loader, iterator, number, start)
+                if training.short.is_on:
+                    self._shorten(iterator, getattr(iterator, ATTRIBUTE))
                 if training.settings.looks_first and self._is_grad_enabled() and thread.is_its_thread():
                     training.look_and_end(loader)
         except Exception as error:
@@ -142,19 +147,40 @@ class LoaderHooks:
             return give(training, pass_, functools.partial(original, iterator))
         return (self._fetch if is_here else self._fetch_elsewhere)(original, iterator, pass_)
 
+    def _shorten(self, iterator: Any, pass_: ObservedPass) -> None:
+        """Let a pass of the training thread be cut, or end the run, if it has seen enough passes."""
+        training = self._training
+        if training.thread.is_its_thread():
+            if training.short.is_done(pass_.owner()):
+                training.look_and_end(training.looked.most_used())
+            training.short.begun(pass_, iterator, self._is_grad_enabled())
+
     def _fetch(self, original: Function, iterator: Any, pass_: ObservedPass) -> Any:
         training, with_grad = self._training, self._is_grad_enabled()
+        short = training.short
 
         def returned(batch: Any, start: int, end: int) -> None:
             received = self._received(iterator, pass_, batch, start, end)
+            if short.is_on:
+                short.received(pass_, iterator, batch)
+                if training.inputs is not None and with_grad:
+                    training.inputs.received(batch)
             training.record_batch(received, with_grad)
             if with_grad:
                 training.feed(pass_, batch, received, functools.partial(HeldIterator, iterator, pass_))
 
         def ended(start: int) -> None:
             training.pass_ended(pass_.number, start, with_grad)
+            if short.is_on:
+                short.ended(pass_, iterator)
+                if short.is_done():
+                    training.look_and_end(training.looked.most_used())
 
         read = functools.partial(self._read, original, iterator, pass_)
+        if short.is_on and short.is_cut(pass_):
+            read = functools.partial(short.follow, read, iterator, pass_)
+        elif short.is_on and short.is_late():
+            training.look_and_end(training.looked.most_used())
         return training.wait("next", read, returned, ended, pass_.loader)
 
     def _read(self, original: Function, iterator: Any, pass_: ObservedPass) -> Any:
@@ -230,9 +256,9 @@ class LoaderHooks:
         training.limit.prefetches(len(workers) * (getattr(loader, "prefetch_factor", None) or 0))
         pids = workers or [os.getpid()]
         times = clock.us(start), clock.now_us()
-        records.append(
-            ("pass", number, loader_number, *times, epoch, pids, sampler_epoch(loader), self._is_grad_enabled())
-        )
+        begun = number, loader_number, *times, epoch, pids, sampler_epoch(loader), self._is_grad_enabled()
+        state = numbers_of(getattr(loader, "dataset", None)) if training.short.is_on else {}
+        records.append(("pass", *begun, state))
         training.evidence.write(*records)
 
     def _facts(self, loader: Any) -> dict[str, Any]:
@@ -240,7 +266,7 @@ class LoaderHooks:
         try:
             file, line = call_site()
             facts = _thread_loader_facts(loader) if _is_headraces(loader) else _dataloader_facts(loader)
-            facts.update(file=file, line=line, made=getattr(loader, _MADE, None))
+            facts.update(file=file, line=line, made=getattr(loader, MADE, None), ordinal=getattr(loader, ORDINAL, None))
             if not _is_headraces(loader):
                 facts["described"] = described_loader(loader, _wrapper_of(loader))
         except Exception as error:

@@ -9,7 +9,7 @@ from threading import get_ident
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, Callable
 
-from ..look.digests import ReplicaInputs
+from ..look.model_inputs import ModelInputs
 from ..patches import Function, Patches
 from ..stages import NOBODY
 from ..training.loop_work import CudaDevice, DeviceMarks
@@ -166,7 +166,7 @@ MOST_KNOWN = 4096
 
 
 def install_model_calls(
-    patches: Patches, training: TrainingObserver, inputs: ReplicaInputs | None, torch: ModuleType
+    patches: Patches, training: TrainingObserver, inputs: ModelInputs | None, torch: ModuleType
 ) -> None:
     """Watch for the model's call whenever the training thread has received a batch."""
     function = vars(torch.nn.Module).get("__call__")
@@ -190,7 +190,7 @@ _HOOKED_CODE = _hooked.__code__
 class ModelCalls:
     """Watch for module calls, through the code of the function that all of them run."""
 
-    def __init__(self, training: TrainingObserver, function: FunctionType, inputs: ReplicaInputs | None) -> None:
+    def __init__(self, training: TrainingObserver, function: FunctionType, inputs: ModelInputs | None) -> None:
         self._training = training
         self._inputs = inputs
         self._function = function

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import zlib
+from collections.abc import Iterable
 from functools import partial
 from itertools import islice
 from types import ModuleType
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from ..patches import Fault, HookGuard, Patches
 from ..training.state import ATTRIBUTE
+from .dataset_state import numbers_of
 from .leaves import MOST_LEAVES, as_array, leaves_of
 from .random_states import GLOBAL, State, generators_of, global_generators, state_text
 
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
 MOST_DIGEST_BYTES = 256 << 20
 """Digested bytes over all batches: at 1 GB/s, a quarter of a second of the warm-up."""
+MOST_SAMPLES = 400_000
+"""Maximum number of samples whose keys are recorded."""
 MOST_BATCHES = 20_000
 """Maximum number of batches whose keys are recorded."""
 SAVES = {"torch.serialization": ("save", "f"), "safetensors": ("serialize_file", "filename")}
@@ -36,6 +41,7 @@ _KEYS = "_headrace_keys"
 """Attribute of a DataLoader iterator: digests of the keys that it drew, batch by batch."""
 MOST_FIRST = 2
 _FIRST_ROWS = 8
+_ROW_VALUES, _ROW_DIGITS = 2048, 10
 _MOST_BYTES = 32 << 20
 """Maximum size of the digested rows of a leaf."""
 
@@ -72,6 +78,7 @@ class ReceivedDigests:
         self._has_order = training.settings.orders
         self._most_keys = MOST_BATCHES if self._has_order else self._left + 1
         self._taken, self._saved = 0, (0, False)
+        self._samples_left = MOST_SAMPLES
         guard = HookGuard(fault, "digests of samples")
         self._keep, self._deliver = guard(self._keep_keys), guard(self._write_delivered)
         self._write, self._save = guard(self._write_content), guard(self._note_save)
@@ -123,19 +130,28 @@ class ReceivedDigests:
     def _keep_keys(self, iterator: Any, keys: Any) -> None:
         drawn = vars(iterator).setdefault(_KEYS, [])
         if len(drawn) < self._most_keys:
-            drawn.append(digest_of_keys(keys))
+            samples = self._hashes(map(repr, keys)) if self._has_order and isinstance(keys, (list, tuple)) else []
+            drawn.append((digest_of_keys(keys), samples))
+
+    def _hashes(self, texts: Iterable[str]) -> list[int]:
+        found = [zlib.crc32(text.encode()) for text in texts] if self._samples_left > 0 else []
+        self._samples_left -= len(found)
+        return found
 
     def _write_delivered(self, iterator: Any, batch: Any) -> None:
         """Write a batch. One without a pass is of a loader inside a worker, or that a dataset reads."""
         pass_, drawn = getattr(iterator, ATTRIBUTE, None), vars(iterator).get(_KEYS)
         if pass_ is None:
             return
-        keys = drawn.pop(0) if drawn else None
+        keys, samples = drawn.pop(0) if drawn else (None, [])
         if self._is_wanted():
             self._write_content(pass_.number, batch, keys)
-        if self._is_ordered() and keys is not None:
+        if self._is_ordered():
+            if keys is None:
+                rows = rows_of_samples(batch)
+                keys, samples = digest_of_text(repr(rows)).hex(), self._hashes(rows)
             self._taken += 1
-            self._evidence.write(("drawn", pass_.number, self._training.steps.number, keys))
+            self._evidence.write(("drawn", pass_.number, self._training.steps.number, keys, samples))
 
     def _note_save(self, file: Any) -> None:
         """Note a checkpoint. Lightning writes into memory first; so may code that saves none."""
@@ -169,10 +185,10 @@ def _kind_of(tensor: Any) -> str:
 
 
 class FirstBatchDigests:
-    """Digests of one fetcher's first batches: keys, values, opened files, and random generators."""
+    """Digests of one fetcher's first batches: keys, values, opened files, generators, and the dataset's state."""
 
     def __init__(self, evidence: EvidenceFile, clock: SessionClock, fetcher: Any, opened: OpenedFiles) -> None:
-        self._evidence, self._clock, self._opened = evidence, clock, opened
+        self._evidence, self._clock, self._opened, self._dataset = evidence, clock, opened, fetcher.dataset
         self._is_stream = hasattr(fetcher, "dataset_iter")
         self._generators: dict[str, State] = (
             {name: state for name, (state, _) in global_generators().items()}
@@ -192,7 +208,8 @@ class FirstBatchDigests:
         files = [self._evidence.name(path) for path in noted]
         rows = [] if self._is_stream else [(name, before[name], after[name]) for name in before]
         drawn = None if self._is_stream else digest_of_keys(keys)
-        self._evidence.write(("first", batch.epoch, batch.index, drawn, _leaves(values), rows, files))
+        state = numbers_of(self._dataset)
+        self._evidence.write(("first", batch.epoch, batch.index, drawn, row_digests(values), rows, files, state))
         if any(before[name] != after[name] for name in GLOBAL if name in before):
             self._evidence.write(("facts", self._clock.now_us(), {"draws": True}))
 
@@ -200,33 +217,7 @@ class FirstBatchDigests:
         return {name: digest_of_text(state_text(state())).hex() for name, state in self._generators.items()}
 
 
-class ReplicaInputs:
-    """Digests of the first inputs that a DistributedDataParallel of all ranks trains on."""
-
-    def __init__(self, evidence: EvidenceFile, clock: SessionClock) -> None:
-        self._evidence, self._clock = evidence, clock
-        self._inputs: list[list[tuple[str, str, int]]] = []
-
-    def called(self, module: Any, args: Any, kwargs: Any) -> None:
-        """Note a call of the model in a step."""
-        model = vars(module).get("_modules", {}).get("_orig_mod", module)  # of torch.compile
-        if len(self._inputs) == MOST_FIRST or not _is_whole_replica(model):
-            return
-        self._inputs.append(_leaves([args, kwargs], devices=("cpu", "cuda")))
-        if len(self._inputs) == MOST_FIRST:
-            self._evidence.write(("facts", self._clock.now_us(), {"replica_inputs": self._inputs}))
-
-
-def _is_whole_replica(model: Any) -> bool:
-    torch, parallel = sys.modules["torch"], sys.modules.get("torch.nn.parallel")
-    if parallel is None or not isinstance(model, parallel.DistributedDataParallel):
-        return False
-    ranks = torch.distributed.get_world_size()
-    group: int = torch.distributed.get_world_size(model.process_group)
-    return group == ranks > 1 and bool(model.training and torch.is_grad_enabled())
-
-
-def _leaves(batch: Any, devices: tuple[str, ...] = ("cpu",)) -> list[tuple[str, str, int]]:
+def row_digests(batch: Any, devices: tuple[str, ...] = ("cpu",)) -> list[tuple[str, str, int]]:
     """Return path, digest and number of distinct rows of each leaf; no digest if its values cannot be read."""
     found = []
     for path, value in islice(leaves_of(batch), MOST_LEAVES):
@@ -237,6 +228,38 @@ def _leaves(batch: Any, devices: tuple[str, ...] = ("cpu",)) -> list[tuple[str, 
         digest = "" if rows is None else digest_of(*rows).hex()
         found.append((".".join(map(str, path)), digest, len(set(rows or ()))))
     return found
+
+
+def batch_rows(batch: Any) -> list[tuple[str, list[str]]]:
+    """Return path and digests of the rows of each leaf of a batch: of up to a few thousand values of each row."""
+    found: dict[str, list[str]] = {}
+    for path, value in islice(leaves_of(batch), 4 * MOST_LEAVES):
+        if isinstance(value, (str, bytes, int, float)):
+            found.setdefault(".".join(map(str, path[:-1])), []).append(digest_of_text(repr(value)).hex()[:_ROW_DIGITS])
+            continue
+        try:
+            array = as_array(value)
+        except Exception:  # a user class may do anything
+            continue
+        for row in array if array is not None and array.ndim else ():
+            some = row.reshape(-1)[:: max(1, row.size // _ROW_VALUES)]
+            digest = digest_of(some.tobytes()).hex()[:_ROW_DIGITS]
+            found.setdefault(".".join(map(str, path)), []).append(digest)
+    return list(found.items())
+
+
+def rows_of_samples(batch: Any) -> list[str]:
+    """Return a digest of each sample of a batch: of its texts, if they differ, since these are never augmented."""
+    leaves = batch_rows(batch)
+    count = max((len(rows) for _, rows in leaves), default=0)
+    whole = [rows for _, rows in leaves if len(rows) == count]
+    texts = [rows for path, rows in leaves if path in _texts(batch) and len(set(rows)) == count]
+    return ["".join(parts) for parts in zip(*(texts or whole))]
+
+
+def _texts(batch: Any) -> set[str]:
+    leaves = islice(leaves_of(batch), 4 * MOST_LEAVES)
+    return {".".join(map(str, path[:-1])) for path, value in leaves if isinstance(value, str)}
 
 
 def _rows(value: Any, devices: tuple[str, ...]) -> list[bytes] | None:

@@ -62,8 +62,12 @@ class Samples:
             yield from ((making, place, lambda: next(stream)) for place in range(INDICES))  # noqa: B023  # at once
 
     def _makers(self) -> Iterator[tuple[int, Made]]:
+        return self.made_of(spread(self._length or 0, INDICES))
+
+    def made_of(self, indices: Iterable[int]) -> Iterator[tuple[int, Made]]:
+        """Yield the functions that make the samples of a dataset with indices."""
         dataset = self._dataset
-        for index in spread(self._length or 0, INDICES):
+        for index in indices:
             if hasattr(dataset, "__getitems__"):  # as in a DataLoader worker
                 yield index, lambda index=index: dataset.__getitems__([index])[0]  # type: ignore[misc]
             else:

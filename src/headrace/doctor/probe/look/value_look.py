@@ -21,6 +21,7 @@ from .held_calls import calls_seen, texts_given
 from .held_objects import held_pictures, live_objects
 from .leaves import MOST_LEAVES, OddKey, Path, as_array, leaves_of
 from .objects import attributes_of
+from .odd_files import odd_rows
 from .random_states import generators_held, generators_kept, generators_moved
 from .raw_samples import KEY, Samples, samples_of
 from .value_trace import ValueTrace
@@ -30,6 +31,12 @@ HELD = ".npy"
 """Suffix of the file, next to the look, with the images that the dataset holds in memory."""
 PARTIAL = ".partial"
 """Suffix of an unfinished file."""
+NUMBER = "_headrace_loader"
+"""Attribute of a DataLoader: the evidence file that describes it, and its number there."""
+MADE = "_headrace_made"
+"""Attribute of a DataLoader: file and line of its construction."""
+ORDINAL = "_headrace_ordinal"
+"""Attribute of a DataLoader: its number among all that the process made."""
 HANGS = ".hangs"
 """Suffix of the file with the pid of a process whose sample never came."""
 MOST_S = 10.0
@@ -71,17 +78,17 @@ class _Content:
         return self._places[digest]
 
 
-def look_within(loader: Any, path: str, most_s: float = MOST_S) -> str:
+def look_within(loader: Any, path: str, most_s: float = MOST_S, *, seeks_odd: bool = False) -> str:
     """Inspect a loader's values in a separate thread; return why there is no result, or an empty string.
 
-    A sample that never comes costs the result, but no more time than the look's own limit: the doctor reads from the
+    A sample that never comes costs the result, but no more time than the look's own limit: the doctor reads from a
     file with the suffix `HANGS` that threads of the dataset may not let the process end, and ends it by signal.
     """
     why = [LATE]
 
     def look() -> None:
         try:
-            look_at_values(loader, path, most_s=most_s)
+            look_at_values(loader, path, most_s=most_s, seeks_odd=seeks_odd)
             why[0] = ""
         except BaseException as error:  # any error of the dataset: the run ends as usual
             why[0] = _said(error)
@@ -90,7 +97,7 @@ def look_within(loader: Any, path: str, most_s: float = MOST_S) -> str:
     thread.start()
     thread.join(most_s + GRACE_S)
     if why[0] == LATE:  # Python joins threads at exit, so one of the dataset's that hangs would hold the process
-        with open(path + HANGS, "w", encoding="utf-8") as file:
+        with open(os.path.join(os.path.dirname(path), LOOK_FILE + HANGS), "w", encoding="utf-8") as file:
             file.write(str(os.getpid()))
     return why[0]
 
@@ -99,17 +106,19 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:300]
 
 
-def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S) -> dict[str, Any]:
+def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S, seeks_odd: bool = False) -> dict[str, Any]:
     """Make samples spread over a DataLoader's dataset, write their values and inputs, and return the outline.
 
     The global random generators are restored. The look ends once it has taken `most_s` or would write more than 256 MB.
     An exception is noted and ends that sample. Of a stream, the first samples are taken, each time from a fresh
     iterator: in the same order, if the global generators draw the order. Of a webdataset pipeline, samples of several
-    tars each pass its stages alone.
+    tars each pass its stages alone. `seeks_odd`: samples whose files are no pictures are made as well.
     """
     dataset = loader.dataset
     length = length_of_dataset(dataset)
     found: dict[str, Any] = {"class": type(dataset).__name__, "length": length, "samples": [], "ended": ""}
+    found["ordinal"] = getattr(loader, ORDINAL, None)
+    found["made"], found["loader"] = getattr(loader, MADE, None), getattr(loader, NUMBER, (None, None))[1]
     found["is_batched"] = _makes_batches(loader)
     until = time.monotonic() + most_s
     partial = path + PARTIAL
@@ -125,6 +134,11 @@ def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S) -> dict[st
                     break
                 said = _looked_at(make, collate, index, making, content, held, keeps_order=samples.is_stream)
                 found["samples"].append({**said, **_raw(samples.raw(index), content)})
+        odd = odd_rows(samples) if seeks_odd and length else []
+        found["odd"] = [
+            _looked_at(make, collate, index, 0, content, None, keeps_order=False) | {"key": None, "members": {}}
+            for index, make in (samples.made_of(odd) if odd else ())
+        ]
         found["mixed"] = None if found["ended"] == "size" else _mixed(samples, loader)
         indices = list(dict.fromkeys(said["index"] for said in found["samples"]))
         texts: dict[str, list[str]] = {}

@@ -21,10 +21,8 @@ def install_indexed_tar(remedy: InjectedRemedy, _: bool) -> None:
     """Look up an archive's members in an index, instead of scanning all headers and searching a list.
 
     The `TarFile` remains the user's, with its file and reads. Only the member list and look-ups by name come from
-    headrace's index, stored in the session's folder and shared by all processes. The training process imports it, as
-    the changed script would, so that no worker pays for the import.
+    headrace's index, stored in the session's folder and shared by all processes.
     """
-    remedy.when_imported("torch.utils.data.dataloader", remedy.guarded(lambda _: remedy.headrace and index_type()))
     tars = _Tars(os.path.join(remedy.folder, "tars"), remedy)
     remedy.around("tarfile", "TarFile.getmember", tars.getmember)
     remedy.around("tarfile", "TarFile.getmembers", tars.all_members)
@@ -93,13 +91,9 @@ class _Tars:
 
 def index_of(path: str, cache: str) -> Any:
     """Return headrace's index of an archive, cached in the folder `cache`. Raises ImportError without headrace."""
-    return index_type()(path, cache=cache)
-
-
-def index_type() -> Any:
     from headrace import IndexedTar
 
-    return IndexedTar
+    return IndexedTar(path, cache=cache)
 
 
 def _is_plain(tar: Any) -> bool:

@@ -23,6 +23,9 @@ from .steps import FetchedBatch, StepTimeline
 
 ATTRIBUTE = "_headrace_pass"
 """Attribute of a DataLoader iterator: its `ObservedPass`."""
+MOST_KNOWN = 16
+MOST_OTHERS = 3
+"""Maximum number of further loaders that are inspected."""
 MOST_READ = 4096
 """Maximum number of batches in a reader; a DataLoader itself stores as many as its workers may prefetch."""
 MOST_ELSEWHERE = 1024
@@ -311,8 +314,13 @@ class LookedLoader:
         self._seconds, self._note = settings.look_s, note
         self.may_look = self._seconds > 0
         self._folder = settings.folder
+        self._known: deque[Any] = deque(maxlen=MOST_KNOWN if settings.shortens else 0)
+        """The latest loaders, which a run that is checked for faults of its data keeps, and inspects as well."""
         self._counts: Counter[int] = Counter()
         self._owners: dict[int, Callable[[], Any]] = {}
+
+    def made(self, loader: Any) -> None:
+        self._known.append(loader)
 
     def fed_by(self, pass_: ObservedPass) -> None:
         self._counts[pass_.loader] += 1
@@ -330,9 +338,13 @@ class LookedLoader:
             return
         from ..look.value_look import LOOK_FILE, look_within  # few processes need it
 
-        why = look_within(loader, os.path.join(self._folder, LOOK_FILE), self._seconds)
+        path = os.path.join(self._folder, LOOK_FILE)
+        why = look_within(loader, path, self._seconds, seeks_odd=bool(self._known.maxlen))
         if why:
             self._note("no-look", f"The dataset's samples could not be looked at: {why}")
+        others = {id(one.dataset): one for one in self._known if one.dataset is not loader.dataset}
+        for number, one in enumerate(list(others.values())[-MOST_OTHERS:]):
+            look_within(one, f"{path}-{number}", self._seconds / 2)
 
 
 def _is_first_rank() -> bool:

@@ -11,6 +11,7 @@ from ..evidence_file import EvidenceFile, LastRecords
 from ..stages import NOBODY, nothing
 from .closed_steps import ClosedSteps
 from .replay import LoopReplay
+from .short_passes import ShortPasses
 from .standstill import StandstillWatch
 from .state import LookedLoader, QueueReader, TrainingState
 from .step_limit import StepsMeasured
@@ -19,6 +20,7 @@ from .windows import Windows
 
 if TYPE_CHECKING:
     from ..batch_production import BatchRecorder
+    from ..look.model_inputs import ModelInputs
     from ..patches import Fault
     from ..settings import ProbeSettings, SessionClock
     from .loader_sources import HeldIterator
@@ -71,6 +73,8 @@ class TrainingObserver:
         self.replay = LoopReplay(state)
         self.windows = Windows(state, self.replay)
         self.standstill = StandstillWatch(settings, evidence, clock)
+        self.short = ShortPasses(state)
+        self.inputs: ModelInputs | None = None
         self.at_close: list[Callable[[], None]] = []
         """Functions called after a step is written, for periodic work."""
         self.at_finish: list[Callable[[], None]] = [self.windows.close]
@@ -378,6 +382,7 @@ class TrainingObserver:
         """Reset in the child of a fork, which has trained nothing yet."""
         self.readers.clear()
         self.standstill.forked()
+        self.short.forked()
         self.windows.forked()
         self.state.forked()
         self._begin()

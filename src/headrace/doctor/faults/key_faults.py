@@ -1,0 +1,268 @@
+"""Faults of whole passes, by their keys: what ranks, workers and epochs read, whatever augmentation makes of it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, pairwise
+from typing import NamedTuple
+
+from headrace.doctor.faults.evaluation_faults import LEAKED_SPLIT
+from headrace.doctor.faults.fault_kinds import INTENDED, FaultKind
+from headrace.doctor.faults.process_faults import SAME_ORDER, SHARED_SAMPLES, WORKER_DUPLICATES, draws_order
+from headrace.doctor.faults.sample_faults import CLASS_ORDER
+from headrace.doctor.session.after_run import DataFault
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.trainers import PassKeys, Trainer, TrainerPass, order_described, short_class
+
+_LEAST_KEYS = 8
+"""Minimum number of samples whose order or set means anything: 8 have 40,320 orders."""
+_LEAST_ROWS = 16
+"""The same for digested rows of a stream."""
+_SHARED = 0.9
+"""Minimum share of common samples; DistributedSampler repeats fewer to fill up its ranks."""
+_PLAIN = ("RandomSampler", "SequentialSampler")
+"""Samplers that know nothing of ranks."""
+_DISTINCT = 0.5
+"""Minimum share of different rows in a leaf that tells samples apart."""
+
+
+class KeyedPass(NamedTuple):
+    """Pass of a rank, and its keys."""
+
+    trainer: Trainer
+    pass_: TrainerPass
+    keys: PassKeys
+    described: Mapping[str, object]
+    """Description of its loader."""
+    made: str
+    """Line that makes its loader; scripts may make one in each epoch."""
+    ordinal: int | None
+    """Number of its loader among all that the process made."""
+    place: str
+
+
+def keyed_passes(session: Session) -> list[KeyedPass]:
+    """Return the passes whose keys were followed, by rank and time."""
+    found = []
+    for trainer in session.trainers:
+        facts = {loader.number: loader.facts for loader in trainer.loaders}
+        passes = {one.number: one for one in trainer.passes}
+        for keys in trainer.keys:
+            if keys.pass_ in passes:
+                its = facts.get(passes[keys.pass_].loader, {})
+                place = f"{its.get('file')}:{its.get('line')}"
+                described = its.get("described") or {}
+                found.append(
+                    KeyedPass(
+                        trainer, passes[keys.pass_], keys, described, str(its.get("made")), its.get("ordinal"), place
+                    )
+                )
+    return found
+
+
+def same_order_of_keys(session: Session) -> Iterator[DataFault]:
+    """Yield loaders that draw their order, and draw the same whole one in two passes."""
+    found: set[str] = set()
+    for one, other in combinations(keyed_passes(session), 2):
+        is_again = one.trainer is other.trainer and one.made == other.made and one.keys.feeds and other.keys.feeds
+        if not is_again or one.made in found or min(one.keys.count, other.keys.count) < _LEAST_KEYS:
+            continue
+        if one.keys.order == other.keys.order and draws_order(one.described, by_epoch=True):
+            found.add(one.made)
+            numbers = f"{one.pass_.number} and {other.pass_.number}"
+            what = f"All {one.keys.count:,} samples of passes {numbers} come in the same random order"
+            is_forgotten = short_class(order_described(one.described)) == "DistributedSampler"
+            certainty = "certain" if is_forgotten else INTENDED
+            yield SAME_ORDER.found(certainty=certainty, what=what, place=one.place)
+
+
+def shared_keys(session: Session) -> Iterator[DataFault]:
+    """Yield ranks of one data-parallel model whose passes hold the same samples, by keys or by the rows of streams."""
+    for one, other in combinations(_firsts_of_replicas(session), 2):
+        what = ""
+        if min(one.keys.count, other.keys.count) >= _LEAST_KEYS:
+            is_plain = short_class(order_described(one.described)) in _PLAIN
+            share = _common(one.keys.least, other.keys.least) if is_plain and one.keys.is_distinct else 0.0
+            what = f"{one.keys.count:,} keys of a pass"
+        else:
+            rows = [_rows_of(each.trainer, each.pass_.number) for each in (one, other)]
+            share = max((_common(*map(set, pair)) for pair in _telling(*rows)), default=0.0)
+            what = f"{max(map(len, rows[0].values()), default=0):,} rows of a pass"
+        if share >= _SHARED:
+            who = f"{one.trainer.rank}, {other.trainer.rank}"
+            how = f"{share:.0%} of the {what} are the same"
+            yield SHARED_SAMPLES.found(who=who, how=how, place=one.place)
+            return
+
+
+def _firsts_of_replicas(session: Session) -> list[KeyedPass]:
+    """Return the first pass that feeds training of each rank of a DistributedDataParallel model."""
+    firsts: dict[int, KeyedPass] = {}
+    for one in keyed_passes(session):
+        if one.keys.feeds and "replica_inputs" in session.process_facts(one.trainer).get("facts", {}):
+            firsts.setdefault(one.trainer.rank, one)
+    return list(firsts.values())
+
+
+UNEQUAL_RANKS = FaultKind(
+    "unequal-ranks",
+    "Ranks have unequal numbers of batches in a pass ({some}): without its join(), the longer ones wait "
+    "for ever in a backward that the others do not take.",
+    "Give all ranks equally many batches: DistributedSampler, drop_last=True, or equal shards.",
+    "lengths of the loaders of two ranks, or whole streams of theirs, that are unequal. Always `unless intended`",
+)
+
+
+def unequal_ranks(session: Session) -> Iterator[DataFault]:
+    """Yield ranks of one data-parallel model that take unequal numbers of batches."""
+    firsts = _firsts_of_replicas(session)
+    counts = {one.trainer.rank: _batches_of(one) for one in firsts}
+    if len({count for count in counts.values() if count is not None}) > 1:
+        some = [f"rank {rank}: {count:,}" for rank, count in counts.items() if count is not None]
+        yield UNEQUAL_RANKS.found(certainty=INTENDED, some=some, place=firsts[0].place)
+
+
+def _batches_of(one: KeyedPass) -> int | None:
+    """Return the number of batches of a whole pass; None if unknown."""
+    facts = next((loader.facts for loader in one.trainer.loaders if loader.number == one.pass_.loader), {})
+    if one.keys.count:
+        length = facts.get("length")
+        return length if isinstance(length, int) else None
+    batches = [batch for batch in one.trainer.rows if batch.pass_ == one.pass_.number]
+    return len(batches) if one.keys.is_whole and batches else None
+
+
+def _common(one: Sequence[int] | set[str], other: Sequence[int] | set[str]) -> float:
+    """Return the share of common members among those of the smaller set."""
+    return len(set(one) & set(other)) / max(min(len(set(one)), len(set(other))), 1)
+
+
+def _rows_of(trainer: Trainer, number: int) -> dict[str, list[str]]:
+    """Return the digests of a pass's rows, by leaf."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for batch in trainer.rows:
+        if batch.pass_ == number:
+            for path, rows in batch.leaves:
+                found[path] += rows
+    return found
+
+
+def _telling(one: Mapping[str, list[str]], other: Mapping[str, list[str]]) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield the rows of each leaf that tells samples apart."""
+    for path in one.keys() & other.keys():
+        rows = one[path], other[path]
+        if all(len(each) >= _LEAST_ROWS and len(set(each)) >= _DISTINCT * len(each) for each in rows):
+            yield rows
+
+
+def duplicates_of_workers(session: Session) -> Iterator[DataFault]:
+    """Yield a pass over a stream in which two workers make the same rows, in whatever order."""
+    for one in keyed_passes(session):
+        by_worker = _rows_by_worker(session, one)
+        for (first, rows), (second, others) in combinations(sorted(by_worker.items()), 2):
+            share = max((_common(*map(set, pair)) for pair in _telling(rows, others)), default=0.0)
+            if share >= _SHARED:
+                count = max(map(len, rows.values()))
+                how = f"{share:.0%} of the {count:,} rows of one are among those of the other"
+                who = f"{first} and {second}"
+                yield WORKER_DUPLICATES.found(who=who, number=one.pass_.number, how=how, place=one.place)
+                return
+
+
+def _rows_by_worker(session: Session, one: KeyedPass) -> dict[int, dict[str, list[str]]]:
+    """Return the digests of a pass's rows by worker and leaf."""
+    workers = {
+        (maker.pid, index): maker.worker
+        for maker in session.makers
+        if maker.host == one.trainer.host and maker.worker is not None and maker.pid in one.pass_.workers
+        for epoch, index in zip(maker.batches.epoch, maker.batches.index, strict=True)
+        if epoch == one.pass_.epoch
+    }
+    by_index = {index: worker for (_, index), worker in workers.items()}
+    found: dict[int, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for batch in one.trainer.rows:
+        if batch.pass_ == one.pass_.number and batch.index in by_index:
+            for path, rows in batch.leaves:
+                found[by_index[batch.index] or 0][path] += rows
+    return found
+
+
+_MOST_CLASSES = 100
+_LEAST_LABELS = 50
+
+
+def class_order_of_streams(session: Session) -> Iterator[DataFault]:
+    """Yield streams that give one class after the other: long runs of equal values in each worker's rows."""
+    for one in keyed_passes(session):
+        if not one.keys.feeds or one.keys.count:
+            continue
+        by_worker = list(_rows_by_worker(session, one).values()) or [_rows_of(one.trainer, one.pass_.number)]
+        for path in sorted(set().union(*by_worker)):
+            rows = [each[path] for each in by_worker if path in each]
+            counts = Counter(label for each in rows for label in each)
+            looked = sum(counts.values())
+            runs = sum(1 + sum(a != b for a, b in pairwise(each)) for each in rows)
+            expected = looked * (1 - sum(count**2 for count in counts.values()) / looked**2)
+            is_label = 1 < len(counts) <= min(_MOST_CLASSES, looked / 8)
+            if looked >= _LEAST_LABELS and is_label and runs <= 2 * len(counts) * len(rows) and runs < expected / 4:
+                leaf = tuple(path.split("."))
+                order, classes = "a stream's order", len(counts)
+                yield CLASS_ORDER.found(
+                    leaf, place=one.place, order=order, runs=runs, classes=classes, looked=looked, expected=expected
+                )
+                return
+
+
+STALE_STATE = FaultKind(
+    "stale-state",
+    "The script changes {names} of its dataset between passes, and {who} keep the value of their first pass: {some}.",
+    "Leave out persistent_workers=True, or share the number with the workers by torch.tensor(0).share_memory_().",
+    "a number among the dataset's attributes differs between two passes in the training process, and stays the first "
+    "one in its persistent workers. `unless intended` but for an epoch",
+)
+
+
+def stale_state(session: Session) -> Iterator[DataFault]:
+    """Yield datasets whose state persistent workers never learn."""
+    firsts = {(maker.host, maker.pid): maker for maker in session.makers if maker.worker is not None}
+    found: set[str] = set()
+    for one, other in combinations(keyed_passes(session), 2):
+        is_again = one.trainer is other.trainer and one.pass_.loader == other.pass_.loader
+        if not is_again or one.made in found or one.pass_.workers != other.pass_.workers:
+            continue
+        before, after = one.pass_.state, other.pass_.state
+        changed = [name for name in before if name in after and before[name] != after[name]]
+        makers = [firsts[key] for pid in other.pass_.workers if (key := (one.trainer.host, pid)) in firsts]
+        held = [each.state for maker in makers for each in maker.first if each.epoch == other.pass_.epoch]
+        stale = [name for name in changed if held and all(state.get(name) == before[name] for state in held)]
+        if stale:
+            found.add(one.made)
+            some = [f"{name} is {after[name]:g} in the script and {before[name]:g} in workers" for name in stale]
+            is_epoch = any("epoch" in name.lower() for name in stale)
+            certainty = "certain" if is_epoch else INTENDED
+            who = "the persistent workers"
+            yield STALE_STATE.found(certainty=certainty, names=", ".join(stale), who=who, some=some, place=one.place)
+
+
+def leaked_keys(session: Session) -> Iterator[DataFault]:
+    """Yield evaluations that take samples of the training from the same dataset, by their indices."""
+    passes = [one for one in keyed_passes(session) if one.keys.count]
+    found: set[str] = set()
+    for one in (each for each in passes if not each.keys.feeds and each.pass_.with_grad is False):
+        trained = [each for each in passes if each.trainer is one.trainer and each.keys.feeds]
+        alike = [each for each in trained if each.keys.base == one.keys.base and each.pass_.loader != one.pass_.loader]
+        for each in alike:
+            common = set(one.keys.least) & set(each.keys.least)
+            is_all = set(one.keys.least) <= set(each.keys.least)
+            if common and one.made not in found:
+                found.add(one.made)
+                share, dataset = len(common) / len(one.keys.least), one.keys.base.partition(" ")[0]
+                what = f"takes {share:.0%} of its samples from those of the training, by their indices in {dataset}"
+                yield LEAKED_SPLIT.found(
+                    certainty=INTENDED if is_all else "certain",
+                    who=f"The evaluation at {one.place}",
+                    what=what,
+                    some=[f"{len(common):,} indices"],
+                    place=one.place,
+                )

@@ -1,0 +1,53 @@
+"""`headrace check` of scripts with planted faults, and of the same scripts without them."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from observed_runs import CASES, headrace, python, torchrun
+
+SCRIPT = "checked.py"
+
+
+def planted() -> list[Any]:
+    """A parameter for each script: its name, the code of its fault, its ranks, and whether the fault is certain."""
+    found = []
+    for function in ast.parse((CASES / SCRIPT).read_text()).body:
+        for call in function.decorator_list if isinstance(function, ast.FunctionDef) else []:
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == "planted":
+                options = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
+                ranks, certain = options.get("ranks", 1), options.get("certain", True)
+                found.append(
+                    pytest.param(function.name, ast.literal_eval(call.args[0]), ranks, certain, id=function.name)
+                )
+    return found
+
+
+def checked(name: str, which: str, ranks: int, folder: Path) -> tuple[int, dict[str, Any], str]:
+    """Return the exit status, the document and the printed report of a check."""
+    arguments = (SCRIPT, name, which, str(folder))
+    command = python(*arguments) if ranks == 1 else torchrun(ranks, *arguments)
+    ran = headrace("check", "--json", str(folder / "session.json"), "--", *command, tries_loader=True)
+    return ran.returncode, json.loads((folder / "session.json").read_text()), ran.stdout
+
+
+@pytest.mark.one_in(6)
+@pytest.mark.parametrize(("name", "code", "ranks", "certain"), planted())
+def test_a_planted_fault_is_found(name: str, code: str, ranks: int, certain: bool, tmp_path: Path) -> None:
+    status, document, printed = checked(name, "faulty", ranks, tmp_path)
+    (fault,) = document["faults"]
+    assert (fault["code"], fault["certainty"] == "certain", status) == (code, certain, 101 if certain else 0)
+    assert code in printed
+    assert document["check"]["looked_at"]
+
+
+@pytest.mark.one_in(8)
+@pytest.mark.parametrize(("name", "code", "ranks", "certain"), planted())
+def test_the_correct_script_raises_no_alarm(name: str, code: str, ranks: int, certain: bool, tmp_path: Path) -> None:
+    status, document, printed = checked(name, "right", ranks, tmp_path)
+    assert (document["faults"], status) == ([], 0)
+    assert printed.startswith("No fault found")
