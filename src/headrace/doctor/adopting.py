@@ -61,7 +61,7 @@ class LoaderAdoption:
     def explain(self, session: Session) -> None:
         """Explain the inspected samples. A run with data stalls that ended without inspection is restarted for it."""
         view = main_view_of(session)
-        if view is None or not _has_loader(view) or session.mode != "measure":
+        if view is None or not (self.checks or _has_loader(view)) or session.mode != "measure":
             return
         session.notes += _cut_short(self.folder.path, session.notes)
         is_of_run = self._look.exists()

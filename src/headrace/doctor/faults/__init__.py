@@ -15,6 +15,7 @@ from headrace.doctor.faults.key_faults import (
     KeyedPass,
     class_order_of_streams,
     duplicates_of_workers,
+    evaluating_loaders,
     keyed_passes,
     leaked_keys,
     same_order_of_keys,
@@ -110,19 +111,18 @@ def find_faults(look: Look, explained: Explained, loader: Mapping[str, Any]) -> 
 def faults_between(
     session: Session, trainer: Trainer, training: tuple[Look, Explained], other: tuple[Look, Explained]
 ) -> Iterator[DataFault]:
-    """Yield faults of another loader's samples, beside the training's, if it feeds no step."""
+    """Yield faults of another loader's samples, beside the training's, if it was iterated and feeds no step.
+
+    Looks of another start of the command, up to its first batch, know their loaders by the order of their making.
+    """
     (look, explained), (its_look, its_explained) = training, other
-    passes = [one for one in keyed_passes(session) if one.trainer.pid == trainer.pid]
-    if its_look.loader is None:  # of another start of the command, up to its first batch
-        passes = [one for one in passes if one.ordinal == its_look.ordinal]
-    else:
-        passes = [one for one in passes if one.pass_.loader == its_look.loader]
-    if any(one.keys.feeds for one in passes):
+    whole = [one for one in keyed_passes(session) if one.trainer.pid == trainer.pid]
+    passes = [one for one in whole if its_look.loader in (None, one.pass_.loader) and one.ordinal == its_look.ordinal]
+    if not passes or any(one.keys.feeds for one in passes):
         return
-    place = passes[0].place if passes else str(its_look.made)
-    if passes:
-        yield from redrawn(its_look, place)
-    yield from leaked_list(look, its_look, place)
+    place = passes[0].place
+    yield from redrawn(its_look, place)
+    yield from leaked_list(look, its_look, place, is_only=len(evaluating_loaders(whole)) == 1)
     yield from shifted_classes(look, explained, its_look, its_explained, place)
 
 

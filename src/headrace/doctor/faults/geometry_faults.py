@@ -6,7 +6,7 @@ Images whose colours are drawn have no recipe; their brightness shows window and
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations, islice
 
@@ -43,6 +43,8 @@ _LEAST = 2
 """Minimum number of samples whose views differ."""
 _MOST_TRIED = 96
 """Maximum number of placements that are tried."""
+_LEAST_PIXELS, _MOST_SCALE = 2.0, 1.05
+"""Box coordinates: least largest one in pixels, and the largest as a multiple of the image's side."""
 _LEAST_MAP = 8
 """Minimum side of a map of the image's pixels."""
 _BLOCK = 4
@@ -265,10 +267,15 @@ def left_behind(look: Look, explained: Explained) -> Iterator[DataFault]:
     """Yield boxes or maps that stay as they are, while the image of the same sample is flipped or cut otherwise."""
     makings = sorted({each.making for each in look.samples})
     images = [path for path, one in explained.items() if _is_picture(one) and one.is_random]
-    still = [path for path in explained if path not in images and _is_still(look, path)] if len(makings) > 1 else []
-    if not images or not still:
+    if not images or len(makings) < 2:
         return
     image, placed = images[0], dict[int, list[LeafPlacement]]()
+    sides = _sides(look, image)
+    boxes = [path for path in explained if path not in images and _is_still(look, path, sides, _is_box)]
+    maps = [path for path in explained if path not in images and _is_still(look, path, sides, _is_map_of)]
+    still = boxes or maps
+    if not still:
+        return
     for making in makings:
         its = replace(look, samples=[each for each in look.samples if each.making == making])
         by = explain_look(its, _EXPLAIN_S).get(image, explained[image]).by
@@ -276,21 +283,44 @@ def left_behind(look: Look, explained: Explained) -> Iterator[DataFault]:
             placed.setdefault(each.index, []).append(placement)
     flipped = [index for index, its in placed.items() if len({one.turn for one in its}) > 1]
     moved = [index for index, its in placed.items() if len({one.window for one in its}) > 1 and index not in flipped]
-    for apart, how, certainty in ((flipped, "flip", "certain"), (moved, "window", INTENDED)):
+    for apart, how, certainty in ((flipped, "flip", "certain" if boxes else INTENDED), (moved, "window", INTENDED)):
         if len(apart) >= _LEAST:
             yield MISALIGNED.found(image, still[0], certainty=certainty, how=how, count=len(apart), looked=len(placed))
             return
 
 
-def _is_still(look: Look, path: LeafPath) -> bool:
-    """Return True if boxes [..., 4] or a map are the same each time that a sample is made, and tell samples apart."""
+def _sides(look: Look, image: LeafPath) -> tuple[int, int]:
+    """Return height and width of an image leaf."""
+    leaf = look.samples[0].leaves[image].value
+    return sided(leaf, next(layouts(leaf))).shape[:2]
+
+
+def _is_box(value: Array, sides: tuple[int, int]) -> bool:
+    """Return True for boxes in pixels [..., 4], by two corners or by corner and size."""
+    if value.shape[-1:] != (4,) or value.ndim > 2 or value.min() < 0 or value.max() <= _LEAST_PIXELS:
+        return False
+    first, second = value[..., :2], value[..., 2:]
+    reach = np.array(sides[::-1]) * _MOST_SCALE
+    return bool((second > first).all() and (second <= reach).all()) or bool((first + second <= reach).all())
+
+
+def _is_map_of(value: Array, sides: tuple[int, int]) -> bool:
+    """Return True for a map of an image's pixels, or of every second, fourth or eighth."""
+    strides = [tuple(side // stride for side in sides) for stride in (1, 2, 4, 8)]
+    is_uneven = value.ndim == 2 and not np.array_equal(value, value[:, ::-1])
+    return is_uneven and value.shape in strides and min(value.shape) >= _LEAST_MAP
+
+
+def _is_still(
+    look: Look, path: LeafPath, sides: tuple[int, int], is_kind: Callable[[Array, tuple[int, int]], bool]
+) -> bool:
+    """Return True if a leaf of a kind is the same each time that a sample is made, and tells samples apart."""
     by_index: dict[int, list[Array]] = {}
     for each in look.samples:
         value = each.leaves[path].value if path in each.leaves else None
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "iuf" or not value.size:
             return False
-        is_box = value.shape[-1] == 4 and value.ndim <= 2 and bool((value[..., 2:] > 0).all())
-        if not is_box and (value.ndim != 2 or min(value.shape) < _LEAST_MAP or np.array_equal(value, value[:, ::-1])):
+        if not is_kind(value, sides):
             return False
         by_index.setdefault(each.index, []).append(value)
     firsts = [values[0].tobytes() for values in by_index.values()]

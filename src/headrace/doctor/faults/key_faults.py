@@ -245,24 +245,30 @@ def stale_state(session: Session) -> Iterator[DataFault]:
             yield STALE_STATE.found(certainty=certainty, names=", ".join(stale), who=who, some=some, place=one.place)
 
 
+def evaluating_loaders(passes: Sequence[KeyedPass]) -> set[int | None]:
+    """Return the loaders, by the order of their making, whose passes feed no step."""
+    return {one.ordinal for one in passes if not one.keys.feeds}
+
+
 def leaked_keys(session: Session) -> Iterator[DataFault]:
-    """Yield evaluations that take samples of the training from the same dataset, by their indices."""
+    """Yield evaluations that take samples of the latest training from the same dataset, by their indices."""
     passes = [one for one in keyed_passes(session) if one.keys.count]
+    is_only = len(evaluating_loaders(passes)) == 1
     found: set[str] = set()
     for one in (each for each in passes if not each.keys.feeds and each.pass_.with_grad is False):
-        trained = [each for each in passes if each.trainer is one.trainer and each.keys.feeds]
-        alike = [each for each in trained if each.keys.base == one.keys.base and each.pass_.loader != one.pass_.loader]
-        for each in alike:
-            common = set(one.keys.least) & set(each.keys.least)
-            is_all = set(one.keys.least) <= set(each.keys.least)
-            if common and one.made not in found:
-                found.add(one.made)
-                share, dataset = len(common) / len(one.keys.least), one.keys.base.partition(" ")[0]
-                what = f"takes {share:.0%} of its samples from those of the training, by their indices in {dataset}"
-                yield LEAKED_SPLIT.found(
-                    certainty=INTENDED if is_all else "certain",
-                    who=f"The evaluation at {one.place}",
-                    what=what,
-                    some=[f"{len(common):,} indices"],
-                    place=one.place,
-                )
+        before = [each for each in passes if each.trainer is one.trainer and each.pass_.start < one.pass_.start]
+        trained = next((each for each in reversed(before) if each.keys.feeds), None)
+        if trained is None or trained.keys.base != one.keys.base or trained.pass_.loader == one.pass_.loader:
+            continue
+        common = set(one.keys.least) & set(trained.keys.least)
+        is_all = len(common) == len(one.keys.least)
+        if common and (is_only or not is_all) and one.made not in found:
+            found.add(one.made)
+            share, dataset = len(common) / len(one.keys.least), one.keys.base.partition(" ")[0]
+            yield LEAKED_SPLIT.found(
+                certainty=INTENDED if is_all else "certain",
+                who=f"The evaluation at {one.place}",
+                what=f"takes {share:.0%} of its samples from those of the training, by their indices in {dataset}",
+                some=[f"{len(common):,} indices"],
+                place=one.place,
+            )

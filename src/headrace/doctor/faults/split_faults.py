@@ -61,13 +61,18 @@ def listed_files(look: Look) -> list[str]:
     return []
 
 
-def leaked_list(train: Look, evaluation: Look, place: str) -> Iterator[DataFault]:
-    """Yield an evaluation that lists files of the training, or pictures next to them in a series."""
+def leaked_list(train: Look, evaluation: Look, place: str, *, is_only: bool) -> Iterator[DataFault]:
+    """Yield an evaluation that lists files of the training, or pictures next to them in a series.
+
+    Unless it `is_only`, one that lists nothing else may be an accuracy on training samples.
+    """
     trained, evaluated = listed_files(train), listed_files(evaluation)
     folders = [_folders(each) for each in (train, evaluation)]
     shared = sorted(set(trained) & set(evaluated)) if folders[0] == folders[1] else []
+    is_all = len(shared) == len(set(evaluated))
+    if shared and is_all and not is_only:
+        return
     if shared:
-        is_all = len(shared) == len(set(evaluated))
         what = f"lists {len(shared)} of the training samples' files among its {len(evaluated)}"
         certainty = INTENDED if is_all else "certain"
         who = f"The evaluation at {place}"

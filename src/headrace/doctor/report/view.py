@@ -162,15 +162,16 @@ class ReportView:
         return bool(self.remedies.helps or self.remedies.idle)
 
 
-def _check_view(session: Session, check: DataCheck, again: str) -> ReportView:
-    """Return the report of a check, which says nothing on speed."""
+def _check_view(session: Session, check: DataCheck, diagnosis: Diagnosis, again: str) -> ReportView:
+    """Return the report of a check, which says nothing on speed, but how the command ended."""
     certain = sum(fault.certainty == "certain" for fault in session.faults)
     took = duration(session.outcome.duration)
     sentence = "No fault found in what was looked at." if check.looked_at else "Nothing was looked at."
     if session.faults:
         sentence = f"{counted(len(session.faults), 'fault')} of the data, {certain} certain."
+    *ended, last = [*(one.text for one in diagnosis.ending), sentence]
     return ReportView(
-        screen=FirstScreen(sentence, [], None),
+        screen=FirstScreen(ended[0] if ended else last, [*ended[1:], last] if ended else [], None),
         waits=None,
         command=command_line(session),
         ended=f"ended by the check in {took}" if session.outcome.why == "steps" else ending(session.outcome),
@@ -197,7 +198,7 @@ def report_view(
     session: Session, diagnosis: Diagnosis, prescription: Prescription | None = None, *, again: str = ""
 ) -> ReportView:
     if session.check is not None:
-        return _check_view(session, session.check, again)
+        return _check_view(session, session.check, diagnosis, again)
     screen = first_screen(diagnosis, prescription)
     waits = diagnosis.wait_share if diagnosis.data_share is None else diagnosis.data_share
     is_stopped = prescription is not None and bool(prescription.stop)

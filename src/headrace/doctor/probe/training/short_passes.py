@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import zlib
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -30,6 +30,8 @@ TRAINED = 2
 """Passes that feed training after which the run ends, once an evaluation was seen."""
 MOST_TRAINED = 4
 """The same without any evaluation."""
+SLOW = 1 / 8
+"""Share of the run's time after which a pass is cut as soon as it has fed the fewest steps."""
 MOST_KEYS = 2_000_000
 MOST_ROWS = 20_000
 """Rows of a stream that are digested in a pass."""
@@ -48,6 +50,7 @@ class _CutPass:
     steps: int
     """Optimizer steps of the process before it."""
     with_grad: bool
+    begun: float = field(default_factory=lambda: time.monotonic())
     rows: int = 0
     is_over: bool = False
     is_whole: bool = True
@@ -103,7 +106,8 @@ class ShortPasses:
         if cut is None or get_ident() != self._state.thread.observed:
             return False
         fed = self._state.steps_seen - cut.steps
-        is_enough = pass_.given >= max(self._batches, min(2 * pass_.makers, MOST_BATCHES))
+        is_slow = time.monotonic() - cut.begun > self._most_s * SLOW
+        is_enough = is_slow or pass_.given >= max(self._batches, min(2 * pass_.makers, MOST_BATCHES))
         return cut.is_over or (is_enough and (fed >= FEWEST_STEPS or (fed == 0 and self._is_idle(pass_, cut))))
 
     def _is_idle(self, pass_: ObservedPass, cut: _CutPass) -> bool:
