@@ -27,9 +27,15 @@ def planted() -> list[Any]:
     return found
 
 
-def checked(name: str, which: str, ranks: int, folder: Path) -> tuple[int, dict[str, Any], str]:
+UNUSUAL = [
+    *("zero_masks", "masks_of_ones", "embeddings", "two_views_and_one_class", "a_curriculum", "weights", "folds"),
+    *("accuracy_on_training_samples", "an_endless_stream", "a_stream_without_files", "repeated_augmentation"),
+]
+
+
+def checked(folder: Path, ranks: int, *arguments: str) -> tuple[int, dict[str, Any], str]:
     """Return the exit status, the document and the printed report of a check."""
-    arguments = (SCRIPT, name, which, str(folder))
+    arguments = (*arguments, str(folder))
     command = python(*arguments) if ranks == 1 else torchrun(ranks, *arguments)
     ran = headrace("check", "--json", str(folder / "session.json"), "--", *command, tries_loader=True)
     return ran.returncode, json.loads((folder / "session.json").read_text()), ran.stdout
@@ -38,7 +44,7 @@ def checked(name: str, which: str, ranks: int, folder: Path) -> tuple[int, dict[
 @pytest.mark.one_in(6)
 @pytest.mark.parametrize(("name", "code", "ranks", "certain"), planted())
 def test_a_planted_fault_is_found(name: str, code: str, ranks: int, certain: bool, tmp_path: Path) -> None:
-    status, document, printed = checked(name, "faulty", ranks, tmp_path)
+    status, document, printed = checked(tmp_path, ranks, SCRIPT, name, "faulty")
     (fault,) = document["faults"]
     assert (fault["code"], fault["certainty"] == "certain", status) == (code, certain, 101 if certain else 0)
     assert code in printed
@@ -48,6 +54,14 @@ def test_a_planted_fault_is_found(name: str, code: str, ranks: int, certain: boo
 @pytest.mark.one_in(8)
 @pytest.mark.parametrize(("name", "code", "ranks", "certain"), planted())
 def test_the_correct_script_raises_no_alarm(name: str, code: str, ranks: int, certain: bool, tmp_path: Path) -> None:
-    status, document, printed = checked(name, "right", ranks, tmp_path)
+    status, document, printed = checked(tmp_path, ranks, SCRIPT, name, "right")
     assert (document["faults"], status) == ([], 0)
     assert printed.startswith("No fault found")
+
+
+@pytest.mark.one_in(11)
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_an_unusual_script_raises_no_alarm(name: str, tmp_path: Path) -> None:
+    ranks = 2 if name == "repeated_augmentation" else 1
+    status, document, _ = checked(tmp_path, ranks, "unusual.py", name)
+    assert (document["faults"], status) == ([], 0)
