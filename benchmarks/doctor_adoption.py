@@ -28,8 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.doctor.causes import diagnose, prescribe
-from headrace.doctor.prove.baseline import DIGESTS
-from headrace.doctor.prove.trial import TrialRequest, attempt
+from headrace.doctor.prove.trial import DIGESTS, TrialRequest, attempt
 from headrace.doctor.session import decode_session, session_folder
 
 ADOPTED = Path(__file__).parent.parent / "tests" / "doctor" / "adopted"

@@ -66,10 +66,10 @@ def _table(head: str, rows: dict[str, str]) -> Iterator[str]:
 
 def remedies() -> Iterator[str]:
     """Yield the table of the remedies."""
-    yield "| code | what to do | effort | key in `changes` | its value |\n|---|---|---|---|---|\n"
+    yield "| code | remedy | effort | key in `changes` | its value |\n|---|---|---|---|---|\n"
     for kind in (one for cause in all_causes() for one in cause.remedies):
         key = f"`{kind.key}`" if kind.key else ""
-        yield f"| `{kind.code}` | {kind.what} | {kind.effort} | {key} | {kind.value} |\n"
+        yield f"| `{kind.code}` | {kind.title} | {kind.effort} | {key} | {kind.value} |\n"
 
 
 def faults() -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import select
 import signal
 import subprocess
 import sys
@@ -174,16 +173,3 @@ def eventually(condition: Callable[[], bool]) -> bool:
             return False
         time.sleep(PAUSE_S)
     return True
-
-
-def read_until(terminal: int, text: str | None) -> str:
-    """Return what is written to the terminal until `text` has come, or until the last process has closed it."""
-    shown, deadline = b"", time.monotonic() + DEADLINE_S
-    while text is None or text.encode() not in shown:
-        if not select.select([terminal], [], [], deadline - time.monotonic())[0]:
-            raise AssertionError(f"hangs; it said:\n{shown.decode()}")
-        try:
-            shown += os.read(terminal, 1 << 16)
-        except OSError:  # EIO: nobody has it open any more
-            break
-    return shown.decode()

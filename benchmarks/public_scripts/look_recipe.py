@@ -18,7 +18,7 @@ from pathlib import Path
 
 from headrace.doctor.adoption.comparison import verified
 from headrace.doctor.adoption.explained_recipe import explained_recipe
-from headrace.doctor.adoption.module import module_text, write_files
+from headrace.doctor.adoption.recipe import module_text, write_files
 from headrace.doctor.explain import MaskExplanation, PictureExplanation, PlaneExplanation, ValueExplanation
 from headrace.doctor.explain.look import LeafPath, Look, read_look
 from headrace.doctor.explain.samples import LeafExplanation, explain_look

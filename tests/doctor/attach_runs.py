@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from processes import DEADLINE_S, read_until, source_paths
+from processes import DEADLINE_S, source_paths
 
 from headrace.doctor.attach.command import OUTPUT, CommandResult, run_command
 from headrace.doctor.attach.process_tree import Patience
@@ -65,12 +64,9 @@ def doctor(
     begin_session(folder, observe=observe)
     options.setdefault("stdout", subprocess.PIPE)
     options.setdefault("start_new_session", True)
-    process = subprocess.Popen(
-        [sys.executable, "-c", DOCTOR, str(folder), *command],
-        text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([*source_paths(), str(Path(__file__).parent)])},
-        **options,
-    )
+    paths = os.pathsep.join([*source_paths(), str(Path(__file__).parent)])
+    call = [sys.executable, "-c", DOCTOR, str(folder), *command]
+    process = subprocess.Popen(call, text=True, env=os.environ | {"PYTHONPATH": paths}, **options)
     try:
         yield process
     finally:
@@ -88,31 +84,6 @@ def ended(process: subprocess.Popen[str]) -> dict[str, Any]:
     said: dict[str, Any] = json.loads(line.removeprefix("ended "))
     assert process.wait(DEADLINE_S) == said["status"]
     return said
-
-
-def interrupted_on_terminal(folder: Path, *options: str, shows: tuple[str, ...]) -> tuple[int, str]:
-    """Press Ctrl-C on a terminal where the doctor measures in `folder`, once it shows these texts, one after the other.
-
-    Returns the doctor's exit status, and all that the terminal showed.
-    """
-    outer, inner = pty.openpty()
-    start = [sys.executable, "-c", "from headrace.tools.command_line import main; main()"]
-    process = subprocess.Popen(
-        [*start, "doctor", *options, "--", *python("import time; print('under way', flush=True); time.sleep(100)")],
-        cwd=folder,  # a doctor that measures has it alone
-        preexec_fn=lambda: os.login_tty(inner),
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(source_paths()), "TERM": "xterm", "COLUMNS": "100"},
-    )
-    os.close(inner)
-    try:
-        shown = "".join(read_until(outer, text) for text in shows)
-        os.write(outer, b"\x03")
-        shown += read_until(outer, None)
-        return process.wait(DEADLINE_S), shown
-    finally:
-        process.kill()
-        process.wait()
-        os.close(outer)
 
 
 def evidence(folder: Path) -> dict[int, list[list[Any]]]:

@@ -17,17 +17,8 @@ from typing import Any
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 WHY_NOT = "chromium or chromedriver is not installed: apt-get install chromium chromium-driver"
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-)
+DISABLED = ("gpu", "quic", "background-networking", "component-update", "sync", "dev-shm-usage")
+FLAGS = ("--headless", "--no-sandbox", "--no-first-run", *(f"--disable-{one}" for one in DISABLED))
 PHONE, WIDE = 360, 1280
 
 
@@ -85,9 +76,8 @@ def browser(profile: Path) -> Iterator[Browser]:
     """Starts one with a profile of its own, and ends it with all its processes."""
     assert CHROMIUM is not None
     assert DRIVER is not None
-    driver = subprocess.Popen(
-        [DRIVER, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    driver = subprocess.Popen([DRIVER, "--port=0"], start_new_session=True, **pipes)
     try:
         url = f"http://127.0.0.1:{_port(driver)}"
         session = _asked(f"{url}/session", {"capabilities": {"alwaysMatch": _capabilities(profile)}})["sessionId"]
@@ -103,10 +93,8 @@ def browser(profile: Path) -> Iterator[Browser]:
 
 
 def _capabilities(profile: Path) -> dict[str, Any]:
-    return {
-        "goog:chromeOptions": {"binary": CHROMIUM, "args": [*FLAGS, f"--user-data-dir={profile}"]},
-        "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
-    }
+    options = {"binary": CHROMIUM, "args": [*FLAGS, f"--user-data-dir={profile}"]}
+    return {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
 
 
 def _port(driver: subprocess.Popen[str]) -> int:

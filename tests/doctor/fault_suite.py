@@ -98,21 +98,13 @@ def cases() -> list[Case]:
 
 
 def examine(
-    case: Case,
-    folder: Path,
-    *options: str,
-    data: Path,
-    deadline_s: float = DEADLINE_S,
-    replay_steps: int | None = None,
+    case: Case, folder: Path, *options: str, data: Path, deadline_s: float = DEADLINE_S, replay_steps: int | None = None
 ) -> Examined:
     """Runs it under the doctor until that ends it, in windows of a user's length where `replay_steps` gives none."""
     path = folder / "session.json"
-    ran = headrace(
-        *("doctor", "--json", str(path), "--steps", str(case.steps), *options, "--", *case.command()),
-        environment={"PLANTED_DATA": str(data)},
-        deadline_s=deadline_s,
-        replay_steps=replay_steps,
-    )
+    call = ("doctor", "--json", str(path), "--steps", str(case.steps), *options, "--", *case.command())
+    planted = {"PLANTED_DATA": str(data)}
+    ran = headrace(*call, environment=planted, deadline_s=deadline_s, replay_steps=replay_steps)
     assert path.exists(), f"no session was written; exit status {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
     content = path.read_bytes()
     return Examined(case, decode_session(content), json.loads(content), ran.stdout)

@@ -21,9 +21,8 @@ def accelerate(epochs: int = 4) -> None:
 
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
     loop = Loop()
-    model, optimizer, train, held_out = accelerator.prepare(
-        loop.model, loop.optimizer, loader(24, num_workers=1), loader(8)
-    )
+    loaders = loader(24, num_workers=1), loader(8)
+    model, optimizer, train, held_out = accelerator.prepare(loop.model, loop.optimizer, *loaders)
     for _ in range(epochs):
         for inputs, targets in train:
             with accelerator.accumulate(model):
@@ -55,16 +54,9 @@ def lightning(epochs: int = 2) -> None:
             return torch.optim.SGD(self.parameters(), lr=0.01)
 
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    trainer = Trainer(
-        accelerator="cpu",
-        devices=1,
-        max_epochs=epochs,
-        accumulate_grad_batches=2,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
+    quiet = dict.fromkeys(("checkpointing", "progress_bar", "model_summary"), False)
+    quiet = {"logger": False, **{f"enable_{name}": value for name, value in quiet.items()}}
+    trainer = Trainer(accelerator="cpu", devices=1, max_epochs=epochs, accumulate_grad_batches=2, **quiet)
     trainer.fit(Module(), loader(24), loader(8))
 
 

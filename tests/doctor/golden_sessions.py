@@ -166,13 +166,8 @@ def _session(recording: dict[str, Any], folder: Path) -> Session:
     for name, lines in recording["evidence"].items():
         (folder / "evidence" / name).write_text(lines)
     beside = decode_session(json.dumps(recording["beside"]).encode())
-    session = read_session(
-        folder,
-        outcome=beside.outcome,
-        mode=beside.mode,
-        machines=beside.machines,
-        notes=beside.notes,
-    )
+    kept = {name: getattr(beside, name) for name in ("outcome", "mode", "machines", "notes")}
+    session = read_session(folder, **kept)
     session.created, session.headrace = beside.created, beside.headrace
     session.proofs, session.controls = beside.proofs, beside.controls
     return session

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
 from made_reports import balanced_prescription, made_diagnosis, made_prescription, made_ranks, made_session
-from replacing import replace
+from made_sessions import replace
 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.measure import Statement
@@ -76,11 +76,8 @@ def made_page(**changes: object) -> str:
 
 def calm_page() -> str:
     """Of a run that is not input-bound."""
-    diagnosis = replace(
-        made_diagnosis(),
-        wait_share=0.02,
-        verdict=Statement("not-input-bound", "Not input-bound: the GPU waits 2 % of each step."),
-    )
+    verdict = Statement("not-input-bound", "Not input-bound: the GPU waits 2 % of each step.")
+    diagnosis = replace(made_diagnosis(), wait_share=0.02, verdict=verdict)
     return html_page(report_view(made_session(40), diagnosis, balanced_prescription()))
 
 

@@ -9,8 +9,7 @@ from typing import Any
 from headrace.doctor.causes import diagnose
 from headrace.doctor.measure.diagnosis import Finding
 from headrace.doctor.session.model import CommandOutcome, Machine, ProbedProcess, Session
-from headrace.doctor.session.producers import BatchProducer
-from headrace.doctor.session.trainers import LoaderFacts, OptimizerSteps, Trainer, TrainerPass
+from headrace.doctor.session.trainers import BatchProducer, LoaderFacts, OptimizerSteps, Trainer, TrainerPass
 
 GB = 10**9
 TRAINER = 100
@@ -94,10 +93,6 @@ def codes(run: Run) -> list[str]:
     return [finding.code for finding in machine_findings(run.session())]
 
 
-THREADS = Run(
-    facts={"cores": 4},
-    workers=2,
-    worker_facts={"torch_threads": 1, "opencv_threads": 8, "omp_threads": None},
-    worker_figures={"cpu_wait_s": 4.0},
-    device="NVIDIA H100",
-)
+_POOLS = {"torch_threads": 1, "opencv_threads": 8, "omp_threads": None}
+_WAITED = {"cpu_wait_s": 4.0}
+THREADS = Run(facts={"cores": 4}, workers=2, worker_facts=_POOLS, worker_figures=_WAITED, device="NVIDIA H100")

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from made_sessions import HOST, MadeRun, made_session
-from replacing import field_names, replace
+from made_sessions import HOST, MadeRun, field_names, made_session, replace
 
 from headrace.doctor.causes import Prescription, Remedy, diagnose, prescribe
 from headrace.doctor.edits.script_source import ScriptSources

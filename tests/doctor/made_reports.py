@@ -21,8 +21,15 @@ from headrace.doctor.measure.diagnosis import (
     WaitSplit,
 )
 from headrace.doctor.session.model import CommandOutcome, Machine, ProbedProcess, Session, SessionNote
-from headrace.doctor.session.producers import BatchProducer, ProducedBatches
-from headrace.doctor.session.trainers import LoaderFacts, OptimizerSteps, ReceivedBatches, Trainer, TrainerPass
+from headrace.doctor.session.trainers import (
+    BatchProducer,
+    LoaderFacts,
+    OptimizerSteps,
+    ProducedBatches,
+    ReceivedBatches,
+    Trainer,
+    TrainerPass,
+)
 from headrace.doctor.simulate import Prediction
 
 STEP_US = 100_000
@@ -87,10 +94,8 @@ def made_diagnosis() -> Diagnosis:
 
 def made_ranks() -> Diagnosis:
     """The same on two ranks, of which the second is late."""
-    ranks = [
-        RankView(0, 100, 100_000, 0.02, 800, 19_400, 2_100, 1_000, None),
-        RankView(1, 101, 100_000, 0.98, 19_800, None, 2_100, 20_500, "decode:PIL.Image.load"),
-    ]
+    late = RankView(1, 101, 100_000, 0.98, 19_800, None, 2_100, 20_500, "decode:PIL.Image.load")
+    ranks = [RankView(0, 100, 100_000, 0.02, 800, 19_400, 2_100, 1_000, None), late]
     return replace(made_diagnosis(), ranks=ranks)
 
 
@@ -116,12 +121,8 @@ def made_prescription() -> Prescription:
 
 def balanced_prescription() -> Prescription:
     """Nothing to do, and no windows to tell the lower bounds from."""
-    return Prescription(
-        lower_bounds=None,
-        why_no_windows="the run was only observed",
-        stop="Leave the data as it is: backward takes 61 % of each step, and no loader makes that shorter.",
-        remedies=_idle(),
-    )
+    stop = "Leave the data as it is: backward takes 61 % of each step, and no loader makes that shorter."
+    return Prescription(None, "the run was only observed", stop, remedies=_idle())
 
 
 DIED = "Traceback (most recent call last):\nRuntimeError: DataLoader worker (pid 77) is killed by signal: Killed."
@@ -269,23 +270,9 @@ def _maker(worker: int, pid: int, steps: int) -> BatchProducer:
 def _machine(steps: int) -> Machine:
     """Eight cores of which two are busy; one column measured nothing."""
     readings = range(0, 1_000_000 + steps * STEP_US, 250_000)
-    columns: dict[str, float | None] = {
-        "cpu_cores_busy": 2.4,
-        "cpu_cores_command": 1.9,
-        "cpu_throttled_cores": None,
-        "command_pss_bytes": 4.1e9,
-        "shm_used_bytes": 1.2e9,
-    }
-    facts = {
-        "cores": 8,
-        "cpu_model": "AMD EPYC 7713",
-        "memory_bytes": 64_000_000_000,
-        "memory_limit_bytes": None,
-        "shm_bytes": 8_000_000_000,
-    }
-    return Machine(
-        host="box",
-        facts=facts,
-        time=list(readings),
-        columns={name: [value for _ in readings] for name, value in columns.items()},
-    )
+    columns: dict[str, float | None] = {"cpu_cores_busy": 2.4, "cpu_cores_command": 1.9, "cpu_throttled_cores": None}
+    columns |= {"command_pss_bytes": 4.1e9, "shm_used_bytes": 1.2e9}
+    facts = {"cores": 8, "cpu_model": "AMD EPYC 7713", "memory_bytes": 64_000_000_000}
+    facts |= {"memory_limit_bytes": None, "shm_bytes": 8_000_000_000}
+    every = {name: [value for _ in readings] for name, value in columns.items()}
+    return Machine(host="box", facts=facts, time=list(readings), columns=every)

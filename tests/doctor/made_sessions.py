@@ -5,13 +5,14 @@ Times are microseconds. One trainer asks its loader for a batch, computes, steps
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from replacing import replace
+import msgspec
 
 from headrace.doctor.probe.settings import ProbeSettings
 from headrace.doctor.session.evidence_reader import read_session
@@ -68,9 +69,8 @@ def write_settings(folder: Path, **settings: Any) -> None:
 
 
 def outcome(**changes: Any) -> CommandOutcome:
-    return replace(
-        CommandOutcome(command=["python", "train.py"], status=0, why="finished", duration=1_000_000), **changes
-    )
+    usual = CommandOutcome(command=["python", "train.py"], status=0, why="finished", duration=1_000_000)
+    return replace(usual, **changes)
 
 
 def process(pid: int, *, parent: int = 1, host: str = HOST, t: int = 0, **facts: Any) -> list[Any]:
@@ -176,9 +176,8 @@ class _Simulation:
         walls[next(iter(walls))] += run.slow_batches.get(index, 0)
         fetched = start + sum(walls.values())
         sent = fetched + run.pickle
-        stages = [
-            [10 + self.stage_numbers[name], run.samples, wall, int(wall * run.cpu)] for name, wall in walls.items()
-        ]
+        numbers = self.stage_numbers
+        stages = [[10 + numbers[name], run.samples, wall, int(wall * run.cpu)] for name, wall in walls.items()]
         times = [start, fetched, None, None] if run.workers == 0 else [start, fetched, sent, run.pickle]
         self.makers[index % len(self.makers)].append(["batch", 0, index, *times, run.samples, stages])
         return fetched, sent
@@ -220,3 +219,28 @@ class _Simulation:
             gaps = [time - before for before, time in itertools.pairwise([0, *times])]
             self.trainer.append(["device", number, "".join(kind for kind, _ in marks), gaps])
         return end
+
+
+# Fields, copies with changed fields as of Python 3.13, and an answer that must not be asked for.
+
+
+def field_names(value: Any) -> tuple[str, ...]:
+    """Names of its fields; none of any other value."""
+    if isinstance(value, msgspec.Struct):
+        return value.__struct_fields__
+    is_plain = dataclasses.is_dataclass(value) and not isinstance(value, type)
+    return tuple(field.name for field in dataclasses.fields(value)) if is_plain else ()
+
+
+def replace(value: Any, **changes: Any) -> Any:
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.replace(value, **changes)
+    return dataclasses.replace(value, **changes)
+
+
+class _Unasked:
+    def __bool__(self) -> bool:
+        raise AssertionError("it was asked for")
+
+
+UNASKED: Any = _Unasked()

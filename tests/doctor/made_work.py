@@ -29,28 +29,13 @@ def recorded_in(session: Session, ranks: Sequence[RankView] | None = None) -> Re
 
 
 def setup(**changes: Any) -> FeedSetup:
-    usual: dict[str, Any] = {
-        "workers": 2,
-        "prefetch": 2,
-        "persistent": False,
-        "pinned": False,
-        "in_order": True,
-        "cores": None,
-        "others": 0.0,
-        "worker_threads": 1.0,
-        "pass_batches": None,
-    }
+    usual: dict[str, Any] = {"workers": 2, "prefetch": 2, "persistent": False, "pinned": False, "in_order": True}
+    usual |= {"cores": None, "others": 0.0, "worker_threads": 1.0, "pass_batches": None}
     return FeedSetup(**(usual | changes))
 
 
 def batch(
-    compute: float = 0,
-    *,
-    wait: float = 0,
-    serialise: float = 0,
-    receive: float = 0,
-    held: float = 0,
-    pin: float = 0,
+    compute: float = 0, *, wait: float = 0, serialise: float = 0, receive: float = 0, held: float = 0, pin: float = 0
 ) -> BatchWork:
     return BatchWork(wait, compute, serialise, receive, held, pin)
 

@@ -59,14 +59,8 @@ def keys(loader: Any) -> list[float]:
 def main() -> None:
     everything = list(map(float, range(KEYS)))
     for workers, start in ((0, None), (1, "fork"), (1, "spawn")):
-        loader = DataLoader(
-            Numbers(),
-            BATCH,
-            collate_fn=collate,
-            num_workers=workers,
-            multiprocessing_context=start,
-            persistent_workers=workers > 0,
-        )
+        lasting = {"multiprocessing_context": start, "persistent_workers": workers > 0}
+        loader = DataLoader(Numbers(), BATCH, collate_fn=collate, num_workers=workers, **lasting)
         for _ in range(2):
             assert keys(loader) == everything
         del loader

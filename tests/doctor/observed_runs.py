@@ -79,19 +79,12 @@ def torchrun(ranks: int, script: str, *arguments: object) -> list[str]:
 
 
 def observe(
-    command: list[str],
-    folder: Path,
-    *options: str,
-    environment: dict[str, str] | None = None,
-    is_kept: bool = False,
+    command: list[str], folder: Path, *options: str, environment: dict[str, str] | None = None, is_kept: bool = False
 ) -> Observed:
     """Runs `command` to its end under `headrace doctor --observe`; its evidence stays in `folder` if `is_kept`."""
     document = folder / "session.json"
-    ran = headrace(
-        *("doctor", "--observe", "--json", str(document), *options, "--", *command),
-        environment=environment,
-        kept=folder if is_kept else None,
-    )
+    call = ("doctor", "--observe", "--json", str(document), *options, "--", *command)
+    ran = headrace(*call, environment=environment, kept=folder if is_kept else None)
     assert document.exists(), f"no session was written; exit status {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
     session = decode_session(document.read_bytes())
     return Observed(ran.returncode, ran.stdout, ran.stderr, session, diagnose(session))
@@ -107,12 +100,8 @@ def measured(
     """Runs `command` under `headrace doctor` until the doctor ends it. None: windows as long as a user's."""
     document = folder / "session.json"
     paths = ":".join([*filter(None, source_paths()), str(CASES.parent), str(CASES)])
-    ran = headrace(
-        *("doctor", "--json", str(document), *options, "--", *command),
-        environment={"PYTHONPATH": paths},
-        replay_steps=replay_steps,
-        standstill_s=standstill_s,
-    )
+    call, paths_only = ("doctor", "--json", str(document), *options, "--", *command), {"PYTHONPATH": paths}
+    ran = headrace(*call, environment=paths_only, replay_steps=replay_steps, standstill_s=standstill_s)
     assert document.exists(), f"no session was written; exit status {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
     session = decode_session(document.read_bytes())
     return Observed(ran.returncode, ran.stdout, ran.stderr, session, diagnose(session))
@@ -149,11 +138,6 @@ def headrace(
     program += ("" if tries_loader else _NO_TRIAL) + _HEADRACE
     paths = os.pathsep.join(filter(None, source_paths()))
     own = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "COLUMNS": "120", "TERM": "dumb"}
-    return subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        cwd=folder,
-        env={**os.environ, **own, **(environment or {})},
-        capture_output=True,
-        text=True,
-        timeout=deadline_s,
-    )
+    environment = {**os.environ, **own, **(environment or {})}
+    ran = {"env": environment, "capture_output": True, "text": True, "timeout": deadline_s}
+    return subprocess.run([sys.executable, "-c", program, *arguments], cwd=folder, **ran)

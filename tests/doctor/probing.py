@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from headrace.doctor.attach.command import probe_environment
 from headrace.doctor.probe.attaching import attach, library_hooks_of
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import ProbeSettings, boot_id
+from headrace.doctor.probe.training.windows import StepsMeasured
 from headrace.doctor.session.evidence import KINDS
 from headrace.doctor.session.evidence_reader import read_session
 from headrace.doctor.session.model import CommandOutcome, Session
@@ -26,13 +28,8 @@ DEADLINE_S = 500
 
 def settings(folder: Path, **changed: Any) -> ProbeSettings:
     """Of a session in `folder` that begins now and ends nothing, but for what is changed."""
-    values: dict[str, Any] = {
-        "folder": str(folder),
-        "origin_us": time.monotonic_ns() // 1000,
-        "origin_wall_us": time.time_ns() // 1000,
-        "boot_id": boot_id(),
-        "observe": True,
-    }
+    values: dict[str, Any] = {"folder": str(folder), "boot_id": boot_id(), "observe": True}
+    values |= {"origin_us": time.monotonic_ns() // 1000, "origin_wall_us": time.time_ns() // 1000}
     return ProbeSettings(**{**values, **changed})
 
 
@@ -149,3 +146,20 @@ def library_probe(folder: Path) -> Iterator[LibraryProbe]:
         assert probed.faults() == []
     finally:
         probe.detach()
+
+
+STEPS, REPLAY = 6, 4
+"""Steps of a measured run in this very process that goes through all windows."""
+MEASURED: dict[str, Any] = {"observe": False, "steps": STEPS, "replay": REPLAY}
+Train = Callable[[Probe], None]
+
+
+def windows(folder: Path) -> list[tuple[Any, ...]]:
+    """Name, first step, steps and how many settle."""
+    return [tuple(window[1:5]) for window in records(folder, "window")]
+
+
+def measured(folder: Path, train: Train, **changed: Any) -> None:
+    """Train until the doctor ends it."""
+    with probed(folder, **{**MEASURED, **changed}) as probe, pytest.raises(StepsMeasured):
+        train(probe)

@@ -43,20 +43,13 @@ def record(name: str, python: str, data: Path) -> None:
     document = data / f"{name}.json"
     script = [python, str(FOLDER / f"{name}.py"), str(folder), "--steps", "400", "--batch-size", "8"]
     doctor = "from headrace.tools.command_line import main; main()"
-    subprocess.run(
-        [python, "-c", doctor, "doctor", "--json", str(document), "--steps", "10", "--", *script],
-        check=True,
-        cwd=data,
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
-    )
+    call = [python, "-c", doctor, "doctor", "--json", str(document), "--steps", "10", "--", *script]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    subprocess.run(call, check=True, cwd=data, env=environment)
     text = document.read_text().replace(str(FOLDER), SCRIPTS).replace(str(folder), DATA)
     session = {key: value for key, value in json.loads(text).items() if key not in _LEFT_OUT}
-    session["outcome"] = {
-        "command": ["python", f"{SCRIPTS}/{name}.py", DATA],
-        "status": 0,
-        "why": "steps",
-        "duration": 0,
-    }
+    command = ["python", f"{SCRIPTS}/{name}.py", DATA]
+    session["outcome"] = {"command": command, "status": 0, "why": "steps", "duration": 0}
     for process in session["makers"] + session["trainers"]:
         process["host"] = "host"
     packed = lzma.compress(json.dumps(session, separators=(",", ":")).encode(), preset=9)

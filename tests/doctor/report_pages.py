@@ -10,7 +10,7 @@ from rich.console import Console
 
 from headrace.doctor.causes import Prescription, gaining
 from headrace.doctor.measure import Diagnosis, Statement
-from headrace.doctor.report.first_screen import first_screen
+from headrace.doctor.report.remedy_text import first_screen
 from headrace.doctor.report.terminal import TEXT_WIDTH, show
 from headrace.doctor.report.view import ReportView, report_view
 from headrace.doctor.session.model import Session
@@ -32,14 +32,9 @@ def printed(
 ) -> str:
     """What a terminal of that width and encoding receives."""
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="")
-    console = Console(
-        file=file,
-        width=width,
-        force_terminal=colour,
-        color_system="standard" if colour else None,
-        legacy_windows=False,
-        _environ={},
-    )
+    colours = "standard" if colour else None
+    plain = {"force_terminal": colour, "color_system": colours, "legacy_windows": False, "_environ": {}}
+    console = Console(file=file, width=width, **plain)
     show(report_view(session, diagnosis, prescription, again=AGAIN), console, verbose=verbose)
     file.flush()
     return file.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]

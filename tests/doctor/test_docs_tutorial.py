@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from patching import git_apply
+from file_trees import git_apply
 from typer.main import get_command
 
 from headrace.tools.command_line import app

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from file_trees import patch
 from made_prescriptions import helping, made
 from made_reports import made_diagnosis, made_session
 from made_sessions import MadeRun
-from patching import patch
 from typer.testing import CliRunner
 
 from headrace.doctor.attach.command import DOCTOR_FAILED, FAILED_ABOVE, exit_status
@@ -156,9 +156,7 @@ def test_apply_writes_what_patch_takes(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.long
-def test_apply_leaves_out_what_a_proof_spoke_against_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_apply_leaves_out_what_a_proof_refuted_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     session = made(MadeRun(facts={"file": str(tmp_path / "train.py"), "line": 3}))
     session.proofs = [Proof(["workers"], {}, "measured", steps=[5_000] * 40, samples="same")]

@@ -76,9 +76,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_command_runs(option
     assert not witness.exists()
 
 
-def test_where_there_is_no_room_for_evidence_nothing_is_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporary: Path
-) -> None:
+def test_without_room_nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporary: Path) -> None:
     witness = tmp_path / "ran"
     command = python(f"open({str(witness)!r}, 'w')")
 
@@ -122,9 +120,7 @@ def test_no_half_of_a_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("part", ["read_session", "diagnose"])
-def test_a_report_that_fails_leaves_the_status_and_the_evidence(
-    part: str, monkeypatch: pytest.MonkeyPatch, capfd: Out, temporary: Path
-) -> None:
+def test_evidence_outlives_reports(part: str, monkeypatch: pytest.MonkeyPatch, capfd: Out, temporary: Path) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("ours")
 
@@ -138,9 +134,7 @@ def test_a_report_that_fails_leaves_the_status_and_the_evidence(
     assert examine(Examination(python("pass"), fail_above=0.05), Outputs()) == DOCTOR_FAILED
 
 
-def test_ctrl_c_during_the_report_leaves_the_status_and_the_evidence(
-    monkeypatch: pytest.MonkeyPatch, capfd: Out, temporary: Path
-) -> None:
+def test_ctrl_c_in_the_report_leaves_the_evidence(monkeypatch: pytest.MonkeyPatch, capfd: Out, temporary: Path) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 

@@ -16,9 +16,7 @@ from observed_runs import FEW_STEPS
 pytestmark = pytest.mark.alone
 
 CASES = cases()
-QUICK = [
-    case for case in CASES if case.name in ("fault_collate", "fault_few_workers", "fault_padding", "fault_respawn")
-]
+QUICK = [one for one in CASES if one.name in ("fault_collate", "fault_few_workers", "fault_padding", "fault_respawn")]
 """Those that need no data and are soon done."""
 CROWDED = 0.25
 """Share of the cores used by other programs from which a script's rates are not those that were planted."""

@@ -54,12 +54,8 @@ class LookedRun:
 def looked(folder: Path, command: list[str], *options: str, tries_loader: bool = True) -> LookedRun:
     """Diagnose a command whose working folder is `folder`; its session lies beside that."""
     document = folder.with_suffix(".json")
-    ran = headrace(
-        *("doctor", "--json", str(document), *options, "--", *command),
-        folder=folder,
-        replay_steps=FEW_STEPS,
-        tries_loader=tries_loader,
-    )
+    call = ("doctor", "--json", str(document), *options, "--", *command)
+    ran = headrace(*call, folder=folder, replay_steps=FEW_STEPS, tries_loader=tries_loader)
     assert document.exists(), ran.stderr
     return LookedRun(ran.returncode, ran.stdout, ran.stderr, decode_session(document.read_bytes()))
 

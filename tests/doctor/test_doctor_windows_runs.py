@@ -62,7 +62,7 @@ def paced(paced_run: KeptRun) -> Observed:
 
 
 def test_a_floor_is_the_step_without_its_next(paced: Observed) -> None:
-    """What the script sleeps in a step bounds it from below; probe/test_probe_lower_bounds.py has exact figures."""
+    """What the script sleeps in a step bounds it from below; probe/test_probe_replayed_epochs.py has exact figures."""
     found = floors_of(paced.session)
     assert found.observed_us > 55_000  # the loop waits for the one worker
     assert found.replay_us is not None
@@ -80,9 +80,8 @@ def test_what_comes_after_the_observed_steps_is_no_part_of_the_diagnosis(paced: 
     assert budget.steps == 20
     assert paced.diagnosis.batch_production[0].passes == 1
     end = paced.session.trainers[0].windows[0].end
-    assert paced.diagnosis.batch_production[0].batches <= sum(
-        fetched <= end for maker in paced.session.makers for fetched in maker.batches.fetched
-    )
+    fetched = [one for maker in paced.session.makers for one in maker.batches.fetched]
+    assert paced.diagnosis.batch_production[0].batches <= sum(one <= end for one in fetched)
     assert "no-replay" not in paced.codes
     assert paced.status == 0
 
@@ -90,9 +89,7 @@ def test_what_comes_after_the_observed_steps_is_no_part_of_the_diagnosis(paced: 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("options", "turns"), [((), 3), (("--real",), 13)], ids=["paced", "real"])
-def test_the_replay_floor_is_the_step_on_a_synthetic_batch(
-    tmp_path: Path, options: tuple[str, ...], turns: int
-) -> None:
+def test_the_replay_floor_is_a_step_on_synthetic_batches(tmp_path: Path, options: tuple[str, ...], turns: int) -> None:
     """Turn by turn, so that what else the machine does meets both. Of steps that compute there are more turns: on a
     shared machine two runs of the same loop differ by a tenth."""
     ratios = []

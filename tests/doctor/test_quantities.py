@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.doctor.quantities import counted, duration, number, percent, size, sizes
+from headrace.doctor.measure import options_for
+from headrace.doctor.quantities import about, counted, duration, number, percent, size, sizes
 
 SECONDS = {"µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -99,3 +100,15 @@ def test_counts() -> None:
 @given(st.one_of(st.none(), st.floats(min_value=0, max_value=1)))
 def test_nothing_unmeasured_looks_measured(part: float | None) -> None:
     assert bool(re.search(r"\d", percent(part))) == (part is not None)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "about 5 s"), (43, "about 45 s"), (89, "about 90 s"), (130, "about 2 min")]
+)
+def test_an_estimate_has_no_digits_that_it_does_not_bear(seconds: float, text: str) -> None:
+    assert about(seconds) == text
+
+
+@pytest.mark.parametrize(("steps", "observed"), [(20, None), (21, 3), (29, 8), (35, 11), (93, 40)])
+def test_options_for_a_short_run_leave_room_for_a_replay(steps: int, observed: int | None) -> None:
+    assert options_for(steps) == ("" if observed is None else f"--steps {observed}")

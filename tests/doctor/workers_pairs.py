@@ -106,14 +106,9 @@ def settings(shape: str) -> list[Setting]:
 
 def keep(shape: str, known: Sequence[Setting]) -> None:
     """Write what `settings` reads."""
-    document = [
-        {
-            "workers": one.workers,
-            "steps": one.observed_us,
-            "session": unplaced(json.loads(encode_session(slim(one.session)))),
-        }
-        for one in known
-    ]
+    sessions = [unplaced(json.loads(encode_session(slim(one.session)))) for one in known]
+    pairs = zip(known, sessions, strict=True)
+    document = [{"workers": one.workers, "steps": one.observed_us, "session": its} for one, its in pairs]
     FOLDER.mkdir(exist_ok=True)
     content = json.dumps(document, separators=(",", ":")).encode()
     (FOLDER / f"{shape}.json.xz").write_bytes(lzma.compress(content, preset=9))
@@ -174,10 +169,8 @@ def measured(shape: str, workers: int, folder: Path, data: Path) -> Session:
     """Return one run under the doctor, with as many threads of torch as a user has."""
     document = folder / f"{shape}-{workers}.json"
     command = python("contended.py", shape, "--workers", workers, "--data", data)
-    ran = headrace(
-        *("doctor", "--json", str(document), "--steps", "40", "--", *command),
-        environment={"PYTHONPATH": str(CASES), "OMP_NUM_THREADS": ""},
-    )
+    call, environment = ("--steps", "40", "--", *command), {"PYTHONPATH": str(CASES), "OMP_NUM_THREADS": ""}
+    ran = headrace("doctor", "--json", str(document), *call, environment=environment)
     assert document.exists(), f"no session was written; exit status {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
     return decode_session(document.read_bytes())
 

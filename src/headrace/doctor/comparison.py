@@ -1,7 +1,4 @@
-"""Two sessions of one training side by side: what changed beyond noise, and in which part of a step.
-
-Figures are pure functions of the sessions. Times are microseconds.
-"""
+"""Two sessions of one training side by side: what changed beyond noise, and in which part of a step."""
 
 from __future__ import annotations
 
@@ -76,7 +73,6 @@ class RunComparison:
     stages: list[ComparedTime] = field(default_factory=list)
     """Stages of producing one sample, for the most awaited loader; largest change first."""
     settings: list[tuple[str, str, str]] = field(default_factory=list)
-    """Changed settings: name, before, after."""
     doubts: list[str] = field(default_factory=list)
     """Reasons why the runs may differ without any change of the program."""
 
@@ -86,10 +82,7 @@ class RunComparison:
 
 
 def compare(before: Session, after: Session) -> RunComparison:
-    """Compare two sessions by the trainer with the longest data stall in each.
-
-    Raises SessionError if one of them measured no step.
-    """
+    """Compare two sessions by the trainer with the longest data stall. Raises SessionError if one measured no step."""
     views = [main_view_of(one) for one in (before, after)]
     for name, view in zip(("first", "second"), views, strict=True):
         if view is None or not view.training.steps:
@@ -248,9 +241,6 @@ def show_comparison(compared: RunComparison, console: Console) -> None:
 
 
 def show_compared(before: Path, after: Path) -> int:
-    """Compare two saved sessions, print the result, and return the exit status.
-
-    Raises SessionError if one cannot be read, or has no steps.
-    """
+    """Compare two saved sessions, print the result, and return the exit status. Raises SessionError for a bad one."""
     show_comparison(compare(saved_session(before), saved_session(after)), Console())
     return 0

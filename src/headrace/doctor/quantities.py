@@ -8,10 +8,7 @@ FINE = 1.95
 
 
 def duration(us: float | None) -> str:
-    """Return a time with one decimal below a hundred and none above.
-
-    For example `4.8 µs`, `410 µs`, `41.2 ms`, `412 ms`, `3.4 s`, `2 min 5 s`.
-    """
+    """Return a time such as `4.8 µs`, `410 µs`, `41.2 ms`, `412 ms`, `3.4 s` or `2 min 5 s`."""
     if us is None:
         return ABSENT
     if us == 0:

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from file_trees import git_apply
 from observed_runs import CASES, FEW_STEPS, headrace
-from patching import git_apply
 
 from headrace.doctor.session.after_run import LoaderTrial
 from headrace.doctor.session.storage import decode_session
@@ -23,12 +23,8 @@ def adopted(folder: Path, script: Path, data: Path, *arguments: str) -> tuple[Lo
     shutil.copy(script, folder)
     before = {path: path.stat().st_mtime_ns for path in data.rglob("*")}
     outputs = ("--json", "session.json", "--draft", "draft.py", "--apply", "loader.patch")
-    ran = headrace(
-        *("doctor", "--steps", "20", *outputs, "--", sys.executable, script.name, str(data), *arguments),
-        folder=folder,
-        replay_steps=FEW_STEPS,
-        tries_loader=True,
-    )
+    call = ("doctor", "--steps", "20", *outputs, "--", sys.executable, script.name, str(data), *arguments)
+    ran = headrace(*call, folder=folder, replay_steps=FEW_STEPS, tries_loader=True)
     assert ran.returncode == 0, ran.stderr
     assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == before
     trial = decode_session((folder / "session.json").read_bytes()).loader_trial
@@ -70,7 +66,7 @@ def test_a_script_trains_on_the_same_samples_with_its_patch(tmp_path: Path, monk
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "maker"), [("captions_csv", "captioned"), ("folder_v1", "class_folder")])
-def test_public_kinds_of_scripts_train_with_their_patch(
+def test_public_scripts_train_with_patches(
     name: str, maker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("torchvision", "tokenizers", "transformers", "pandas"):

@@ -15,7 +15,8 @@ from PIL import Image
 
 import headrace as hr
 from headrace.doctor.adoption import LoaderRecipe
-from headrace.doctor.adoption.explained_recipe import explained_recipe, structure
+from headrace.doctor.adoption.explained_recipe import explained_recipe
+from headrace.doctor.adoption.value_fields import structure
 from headrace.doctor.adoption.view_codes import argument_of, view_code
 from headrace.doctor.explain import Box, LeafPlacement
 from headrace.doctor.explain.look import read_look
@@ -202,7 +203,7 @@ def test_what_is_not_explained_stays_in_python(folder: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("dataset", "leaf", "named"), [(Unpaired, "1", ".png"), (Stacked, "", "2 pictures")])
-def test_the_reason_names_what_a_leaf_shows(
+def test_a_reason_names_what_leaves_show(
     dataset: type[Scenes], leaf: str, named: str, folder: Path, tmp_path: Path
 ) -> None:
     """A file that is drawn, which hides that the sample's own file may be drawn too, and crops in one array."""

@@ -15,9 +15,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from made_sessions import MadeRun, made_session
+from made_sessions import MadeRun, made_session, replace
 from PIL import Image
-from replacing import replace
 from torch.utils.data import DataLoader
 
 import headrace as hr
@@ -99,9 +98,8 @@ def adopted(held: bytes, run: tuple[Session, TrainerView], folder: Path) -> Adop
 def names(module: str) -> set[str]:
     """Names that a module uses, and attributes."""
     nodes = list(ast.walk(ast.parse(module)))
-    return {node.id for node in nodes if isinstance(node, ast.Name)} | {
-        node.attr for node in nodes if isinstance(node, ast.Attribute)
-    }
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return names | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
 
 
 @pytest.fixture(scope="module")
@@ -207,9 +205,7 @@ def test_a_look_of_other_types_is_read_or_refused(held: bytes, tmp_path: Path, d
         read_look(tmp_path / LOOK_FILE)
 
 
-def test_the_diagnosis_says_that_a_look_is_damaged(
-    held: bytes, run: tuple[Session, TrainerView], tmp_path: Path
-) -> None:
+def test_the_diagnosis_says_a_look_is_damaged(held: bytes, run: tuple[Session, TrainerView], tmp_path: Path) -> None:
     (tmp_path / LOOK_FILE).write_bytes(held[:-20])
     folder = SessionFolder(tmp_path, ProbeSettings(str(tmp_path), 0, 0, ""), is_kept=True)
     session = replace(run[0], mode="measure", notes=[])

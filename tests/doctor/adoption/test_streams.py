@@ -165,10 +165,7 @@ def test_a_stream_of_the_scripts_own_stays_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_table_of_hugging_face_is_opened_from_its_own_files(tmp_path: Path) -> None:
-    rows = {
-        "image": [{"bytes": png(one), "path": None} for one in range(COUNT)],
-        "label": [n % 3 for n in range(COUNT)],
-    }
+    rows = {"image": [{"bytes": png(n), "path": None} for n in range(COUNT)], "label": [n % 3 for n in range(COUNT)]}
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b", "c"])})
     datasets.Dataset.from_dict(rows, features=features).save_to_disk(str(tmp_path / "saved"))
     table = datasets.load_from_disk(str(tmp_path / "saved")).shuffle(seed=1).select(range(18))
@@ -202,11 +199,8 @@ def test_rows_of_a_table_are_those_of_its_files(tmp_path: Path, kind: str) -> No
     select, expected = SELECTIONS[kind]
     selected = select(datasets.load_from_disk(str(tmp_path / "table")))
     found = samples_of(selected, len(selected))
-    in_files = [
-        row["label"]
-        for path in found.opened["files"]
-        for row in datasets.Dataset.from_file(path).remove_columns("image")
-    ]
+    tables = [datasets.Dataset.from_file(path).remove_columns("image") for path in found.opened["files"]]
+    in_files = [row["label"] for table in tables for row in table]
     rows = found.opened.get("rows", range(len(in_files)))
     assert [in_files[row] for row in rows] == (list(range(20)) if expected is None else expected)
     assert [int(found.raw(at)["image"]) for at in range(len(selected))] == [in_files[row] for row in rows]

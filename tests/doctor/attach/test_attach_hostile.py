@@ -51,10 +51,8 @@ def test_one_that_becomes_another_program_is_followed(script, tmp_path):
     assert observed(script(again), tmp_path).status == 4
     files = sorted((tmp_path / "evidence").iterdir())
     assert len(files) == 2
-    assert ["end" in file.read_text() for file in sorted(files, key=lambda file: file.stat().st_mtime_ns)] == [
-        False,
-        True,
-    ]
+    files = sorted(files, key=lambda file: file.stat().st_mtime_ns)
+    assert ["end" in file.read_text() for file in files] == [False, True]
 
 
 def test_workers_of_one_that_began_a_session_belong_to_it(script, tmp_path):
@@ -160,12 +158,8 @@ if __name__ == "__main__":
 """
     ended = observed(script(source), tmp_path, hides=True)
     assert (ended.status, [line for line in ended.last_lines if line in "01"]) == (0, ["0", "1"])
-    children = {
-        record[3]: process
-        for process in evidence(tmp_path).values()
-        for record in process
-        if record[:1] == ["note"] and record[2] == "in-child"
-    }
+    noted = [(record, one) for one in evidence(tmp_path).values() for record in one if record[:1] == ["note"]]
+    children = {record[3]: one for record, one in noted if record[2] == "in-child"}
     assert [record[2] for record in children["False"] if record[0] in ("error", "end")] == ["exit"]
     error, end = (record[2] for record in children["True"] if record[0] in ("error", "end"))
     assert error.splitlines()[-1] == "RuntimeError: child"
@@ -219,13 +213,9 @@ def test_a_full_disk_ends_the_evidence_only(site, tmp_path):
         f"print(max(f.stat().st_size for f in Path('{tmp_path}/evidence').iterdir()), ended.status)"
     )
     paths = [*source_paths(), str(Path(__file__).parents[1]), str(site)]
-    done = subprocess.run(
-        [*NAMESPACE, "sh", "-c", f'{mount} && exec "$@"', "sh", sys.executable, "-c", source, FULL],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    call = [*NAMESPACE, "sh", "-c", f'{mount} && exec "$@"', "sh", sys.executable, "-c", source, FULL]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     first, last = done.stdout.splitlines()
     size, status = map(int, last.split())

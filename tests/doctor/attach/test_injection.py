@@ -71,10 +71,8 @@ ranks = [
 sys.exit(sum(rank.wait() for rank in ranks))
 """
     assert observed([sys.executable, "-c", source], tmp_path).status == 6
-    assert sorted((record[2]["rank"], record[2]["world_size"]) for record in records(tmp_path, "process")) == [
-        (0, 2),
-        (1, 2),
-    ]
+    facts = [record[2] for record in records(tmp_path, "process")]
+    assert sorted((each["rank"], each["world_size"]) for each in facts) == [(0, 2), (1, 2)]
 
 
 TRAINS = """
@@ -181,10 +179,8 @@ def test_launchers_take_it_along(launcher, training, tmp_path):
 
 
 def test_trackers_are_offline_and_write_to_the_session(tmp_path):
-    made = offline_environment(
-        {"WANDB_MODE": "online", "WANDB_DIR": "/home/u", "MLFLOW_RUN_ID": "7", "PATH": "/bin", "NEPTUNE_MODE": "debug"},
-        tmp_path,
-    )
+    given = {"WANDB_MODE": "online", "WANDB_DIR": "/home/u", "PATH": "/bin"}
+    made = offline_environment({**given, "MLFLOW_RUN_ID": "7", "NEPTUNE_MODE": "debug"}, tmp_path)
     assert made == {
         "PATH": "/bin",
         "WANDB_MODE": "offline",

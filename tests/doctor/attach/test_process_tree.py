@@ -1,4 +1,4 @@
-"""The command's processes: who is still there in the end, and who is none of them."""
+"""A command that the doctor runs: its status, its output, where it does not start, and its processes to the end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,9 @@ from attach_runs import observed, python, stub_torch
 from processes import eventually
 
 from headrace.doctor.attach import process_tree
+from headrace.doctor.attach.command import LINES
 from headrace.doctor.attach.process_tree import Descendants, Patience, adopting_orphans
+from headrace.doctor.probe.look.value_look import HANGS, LOOK_FILE
 
 
 @pytest.fixture
@@ -51,11 +54,7 @@ def test_workers_that_end_by_themselves_are_waited_for(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("source", "fate"),
-    [
-        ("sleep 1000", "terminated"),
-        ("trap '' TERM; while :; do sleep 0.05; done", "killed"),
-    ],
+    ("source", "fate"), [("sleep 1000", "terminated"), ("trap '' TERM; while :; do sleep 0.05; done", "killed")]
 )
 def test_what_the_command_leaves_running_is_ended_and_named(source, fate, tmp_path):
     patience = Patience(grace_s=0.05, terminate_s=0.5)
@@ -119,11 +118,8 @@ def test_one_whose_parent_ends_during_a_look_is_seen_by_the_next(monkeypatch):
         assert eventually(lambda: process_tree.process_stat(orphan).parent == os.getpid())
         with monkeypatch.context() as earlier:
             stat = process_tree.process_stat
-            earlier.setattr(
-                process_tree,
-                "process_stat",
-                lambda pid: replace(stat(pid), parent=command.pid) if pid == orphan else stat(pid),
-            )
+            changed = {orphan: {"parent": command.pid}}
+            earlier.setattr(process_tree, "process_stat", lambda pid: replace(stat(pid), **changed.get(pid, {})))
             descendants.started(command.pid)
         assert descendants.live == {}
         descendants.look()
@@ -183,3 +179,83 @@ def test_a_pid_that_is_another_process_by_now_is_not_signalled():
     assert command.poll() is None
     command.kill()
     command.wait()
+
+
+@pytest.mark.parametrize("hides", [True, False], ids=["hidden", "shown"])
+@pytest.mark.parametrize(
+    ("script", "status", "why"),
+    [
+        ("exit 0", 0, "finished"),
+        ("exit 3", 3, "failed"),
+        ("kill -9 $$", 128 + signal.SIGKILL, "failed"),
+        ("kill -INT $$", 128 + signal.SIGINT, "interrupted"),
+    ],
+)
+def test_the_status_is_the_commands_own(script, status, why, hides, tmp_path):
+    ended = observed(["sh", "-c", script], tmp_path, hides=hides)
+    assert (ended.status, ended.why, ended.command) == (status, why, ["sh", "-c", script])
+    assert ended.duration > 0
+    assert ended.leftovers == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "mode", "status", "text"),
+    [
+        ("gone", None, 0, 127, "{path}: expected a program, found none of that name; give its path, or look at PATH"),
+        (
+            "gone.py",
+            None,
+            0,
+            127,
+            "{path}: expected a program, found none of that name; to run a Python script, say: python {path}",
+        ),
+        ("plain", "", 0o600, 126, "{path}: expected a program, got a file that may not be executed"),
+        (
+            "train.py",
+            "print()",
+            0o600,
+            126,
+            "{path}: expected a program, got a file that may not be executed; to run a Python script, "
+            "say: python {path}",
+        ),
+        (
+            "bare.py",
+            "print()",
+            0o700,
+            126,
+            "{path}: expected a program, got a file without a first line that names one (#!); to run a Python script, "
+            "say: python {path}",
+        ),
+        ("odd", "#!/nowhere/sh\n", 0o700, 127, "{path}: the interpreter that its first line names does not exist"),
+    ],
+)
+def test_a_command_that_cannot_start_says_why(name, content, mode, status, text, tmp_path):
+    path = tmp_path / name
+    if content is not None:
+        path.write_text(content)
+        path.chmod(mode)
+    ended = observed([str(path), "--lr", "1"], tmp_path)
+    assert (ended.status, ended.why) == (status, "not found")
+    assert ended.last_lines == [text.format(path=path)]
+
+
+def test_hidden_output_leaves_its_last_lines(tmp_path, capfd):
+    """Of a progress bar, the last state counts."""
+    ended = observed(["sh", "-c", r"printf '10%%\r50%%\r100%%\n'; echo error >&2; printf end"], tmp_path, hides=True)
+    assert ended.last_lines == ["100%", "error", "end"]
+    assert capfd.readouterr() == ("", "")
+    assert len(observed(python("print('x\\n' * 1000)"), tmp_path, hides=True).last_lines) == LINES
+
+
+def test_output_is_the_commands_own(tmp_path, capfd):
+    ended = observed(["sh", "-c", "readlink /proc/self/fd/1"], tmp_path)
+    assert capfd.readouterr().out.strip() == os.readlink("/proc/self/fd/1")
+    assert ended.last_lines == []
+
+
+def test_a_process_whose_look_hangs_is_ended(tmp_path):
+    (tmp_path / (LOOK_FILE + HANGS)).touch()
+    began = time.monotonic()
+    result = observed(python("import time; time.sleep(1000)"), tmp_path)
+    assert (result.why, result.status) == ("failed", 128 + signal.SIGTERM)
+    assert time.monotonic() - began < 60

@@ -59,12 +59,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     before = tree(work)
     kept, document = folder / "kept", folder / "session.json"
     options = ("--steps", "4", "--json", str(document))
-    ran = headrace(
-        *("doctor", *options, "--", *python("saves_everything.py", elsewhere)),
-        folder=work,
-        replay_steps=FEW_STEPS,
-        kept=kept,
-    )
+    call = ("doctor", *options, "--", *python("saves_everything.py", elsewhere))
+    ran = headrace(*call, folder=work, replay_steps=FEW_STEPS, kept=kept)
     session = decode_session(document.read_bytes()) if document.exists() else pytest.fail(ran.stderr)
     return Trained(ran.returncode, ran.stdout, ran.stderr, session, before, work, elsewhere, document, kept)
 
@@ -105,7 +101,5 @@ def test_trackers_are_offline_and_write_apart(trained: Trained) -> None:
 
 
 def test_a_script_that_prepares_its_data_keeps_them(trained: Trained) -> None:
-    assert {path.name for path in (trained.elsewhere / "prepared").iterdir()} == {
-        "done",
-        *(f"{n}.png" for n in range(8)),
-    }
+    prepared = {path.name for path in (trained.elsewhere / "prepared").iterdir()}
+    assert prepared == {"done", *(f"{n}.png" for n in range(8))}

@@ -54,10 +54,8 @@ def test_another_sitecustomize_runs_as_it_would(other, options, tmp_path):
 def test_one_that_ends_python_ends_it(tmp_path):
     """Python then shows a stack in which there is one frame more; the rest is the same."""
     (tmp_path / "sitecustomize.py").write_text("raise SystemExit(7)")
-    with_us, without = (
-        observed(tmp_path, "-c", SHOW, PYTHONPATH=str(tmp_path)),
-        run("-c", SHOW, PYTHONPATH=str(tmp_path)),
-    )
+    with_us = observed(tmp_path, "-c", SHOW, PYTHONPATH=str(tmp_path))
+    without = run("-c", SHOW, PYTHONPATH=str(tmp_path))
     assert with_us[:2] == without[:2]
     assert with_us[2].splitlines()[-1] == without[2].splitlines()[-1]
 
@@ -161,11 +159,8 @@ def test_the_environment_keeps_what_was_on_the_path(tmp_path):
 
     assert path({}) == path({"PYTHONPATH": ""}) == str(SITE_FOLDER)
     assert path({"PYTHONPATH": "/a::/b:"}) == f"{SITE_FOLDER}:/a::/b:"
-    assert probe_environment(Path("relative"), {"A": "b"}) == {
-        "A": "b",
-        FOLDER_VARIABLE: f"{os.getcwd()}/relative",
-        "PYTHONPATH": str(SITE_FOLDER),
-    }
+    told = {"A": "b", FOLDER_VARIABLE: f"{os.getcwd()}/relative", "PYTHONPATH": str(SITE_FOLDER)}
+    assert probe_environment(Path("relative"), {"A": "b"}) == told
 
 
 def test_a_module_named_as_a_users_own_is_not_in_its_way(tmp_path):

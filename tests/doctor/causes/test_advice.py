@@ -14,8 +14,7 @@ from report_pages import codes, first_gain, said
 from headrace.doctor.causes import EFFORTS, Prescription, ProofOutcome, Remedy, diagnose
 from headrace.doctor.causes.prescription import ranked, remedy_kinds
 from headrace.doctor.measure.batches import batch_rows
-from headrace.doctor.report.first_screen import first_screen
-from headrace.doctor.report.remedy_text import proved
+from headrace.doctor.report.remedy_text import first_screen, proved
 from headrace.doctor.report.run_text import last_words
 from headrace.doctor.session.after_run import Proof
 from headrace.doctor.session.model import ProbedProcess, Session
@@ -39,9 +38,8 @@ def remedy(code: str, step_us: float | None, *, high_us: float | None = None, he
 
 def proof(code: str, step_us: float, *, recommended: bool = True) -> ProofOutcome:
     speedup = BASELINE_US / step_us
-    return ProofOutcome(
-        [code], None, "measured", "", step_us, 0.95 * step_us, 1.05 * step_us, speedup, "same", recommended
-    )
+    low_us, high_us = 0.95 * step_us, 1.05 * step_us
+    return ProofOutcome([code], None, "measured", "", step_us, low_us, high_us, speedup, "same", recommended)
 
 
 def order(remedies: list[Remedy], *outcomes: ProofOutcome, bound_us: float | None = None) -> list[str]:
@@ -98,10 +96,9 @@ def with_replay(session: Session, step_us: int, steps: int = 20) -> Session:
     start = trainer.steps.end[-1]
     session.mode = "measure"
     session.warmup, session.steps = 0, first
-    trainer.windows = [
-        MeasuredWindow("observe", 0, first, 0, 0, start),
-        MeasuredWindow("replay", first, steps, 0, start, start + steps * step_us),
-    ]
+    end = start + steps * step_us
+    windows = ("observe", 0, first, 0, 0, start), ("replay", first, steps, 0, start, end)
+    trainer.windows = [MeasuredWindow(*each) for each in windows]
     for number in range(first, first + steps):
         end = start + step_us
         for name, value in {"number": number, "start": start, "end": end, "spans": []}.items():
@@ -210,9 +207,7 @@ def test_a_ranks_own_error_comes_before_those_of_ranks_that_lost_it(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("ended", "how"), [(None, "killed"), ("exit", "by itself")])
-def test_a_rank_that_left_without_an_error_is_named_in_place_of_those_that_lost_it(
-    tmp_path: Path, ended: str | None, how: str
-) -> None:
+def test_a_rank_that_left_without_an_error_is_named_before_others(tmp_path: Path, ended: str | None, how: str) -> None:
     session = failed(tmp_path, (100, 1, ELASTIC), (101, 100, PEER))
     session.processes.append(ProbedProcess(102, 100, session.processes[0].host, "trainer", 0, 9, ended))
     session.trainers.append(Trainer(102, session.processes[0].host, 1))

@@ -40,8 +40,8 @@ CAUSE = Cause(
     explains=("loss-scale",),
     remedies=[
         RemedyKind(
-            "lower-scale", "a loss scale that grows more slowly", "Let the loss scale grow more slowly", SETTING,
-            slower, hint="GradScaler(growth_interval=10_000)", costs=("a smaller scale at first",),
+            "lower-scale", "a loss scale that grows more slowly", SETTING, slower,
+            hint="GradScaler(growth_interval=10_000)", costs=("a smaller scale at first",),
         )
     ],
 )
@@ -87,7 +87,7 @@ def test_a_file_reaches_the_report(session: Session) -> None:
 
 
 def test_a_file_reaches_the_documentation(session: Session, pages: Any) -> None:
-    assert "| `lower-scale` | Let the loss scale grow more slowly | a setting |" in "".join(pages.remedies())
+    assert "| `lower-scale` | a loss scale that grows more slowly | a setting |" in "".join(pages.remedies())
     assert "| `loss-scale` | GradScaler skips steps. |" in "".join(pages.findings())
 
 

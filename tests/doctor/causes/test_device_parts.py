@@ -25,10 +25,8 @@ from headrace.doctor.probe.look.leaves import BatchShapes
 from headrace.doctor.session.model import Session
 
 RUN = MadeRun(steps=40, forward=10_000, backward=20_000)
-SHAPES = (
-    "float32[2,3,8,8] int64[2] | float32[2,3,8,8] int64[2]",
-    "float32[2,3,24,8] int64[2] | float32[2,3,8,8] int64[2]",
-)
+SMALL = "float32[2,3,8,8] int64[2]"
+SHAPES = (f"{SMALL} | {SMALL}", f"float32[2,3,24,8] int64[2] | {SMALL}")
 
 
 def listed(shapes: tuple[str, ...] = SHAPES, batch_size: int = 4, run: MadeRun = RUN) -> Session:
@@ -137,11 +135,7 @@ SAMPLES = ("float32[3,8,8] int64[2]| float32[3,24,8] int64[5]",)
 
 @pytest.mark.parametrize(
     ("session", "is_found"),
-    [
-        (listed(("float32[4,8] int64[4]",)), False),
-        (listed(SAMPLES, batch_size=2), False),
-        (listed(batch_size=2), True),
-    ],
+    [(listed(("float32[4,8] int64[4]",)), False), (listed(SAMPLES, batch_size=2), False), (listed(batch_size=2), True)],
     ids=["a pair", "samples", "the dataset makes the parts"],
 )
 def test_samples_are_no_parts_for_devices(session: Session, is_found: bool) -> None:

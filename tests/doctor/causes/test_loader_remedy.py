@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from machine_findings import quantities
 from made_prescriptions import ROOMY, helping, made, prescribed, why_not
-from made_sessions import MadeRun
-from replacing import replace
+from made_sessions import MadeRun, replace
 from report_pages import printed, text
 
 from headrace.doctor.causes import diagnose
@@ -194,10 +193,8 @@ def test_the_change_of_the_script_is_a_diff_where_it_is_certain(script: str, is_
         assert found.edit is None
         return
     assert found.edit is not None
-    assert [line for line in found.edit.diff.splitlines() if line[:1] == "+" and line[:3] != "+++"] == [
-        "+import headrace_loader",
-        "+loader = headrace_loader.make_dataloader(batch_size=4)",
-    ]
+    added = [line for line in found.edit.diff.splitlines() if line[:1] == "+" and line[:3] != "+++"]
+    assert added == ["+import headrace_loader", "+loader = headrace_loader.make_dataloader(batch_size=4)"]
     assert "/home/ada/headrace_loader.py" in found.costs[-1]
 
 

@@ -1,4 +1,4 @@
-"""Data work in the loop and full garbage collections: found, priced, and left alone where there is little."""
+"""Work of the loop, full garbage collections and costly lines: found, priced, and left alone where there is little."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from typing import Any
 
 import pytest
 from machine_findings import quantities
-from made_prescriptions import is_listed, prescribed, remedy
+from made_prescriptions import is_listed, made, prescribed, remedy
 from made_sessions import MadeRun, made_session
 from probing import probed, records
 from report_pages import said
 from training_loops import Loop, loader
 
 from headrace.doctor.causes import diagnose
-from headrace.doctor.measure.diagnosis import Finding
+from headrace.doctor.causes.stages import COSTLY_LINE
+from headrace.doctor.measure import Finding, main_view_of
 from headrace.doctor.probe.batch_production import FullCollections
 from headrace.doctor.session.model import GarbageCollections, Session
+from headrace.doctor.session.trainers import SourceLine
 
 RUN = MadeRun(stages={"decode:a": 4_000}, workers=2, forward=9_000, backward=2_000, optimizer=500)
 """2 ms a batch from two workers, 11.5 ms of computing."""
@@ -121,3 +123,47 @@ def test_a_trainers_collections_are_in_its_evidence(tmp_path: Path) -> None:
     with probed(tmp_path):
         Loop().train(collected(loader(12)))
     assert sum(record[2] for record in records(tmp_path, "gc")) >= 3
+
+
+READ, DRAW = "/home/ada/train.py:31:Photos.__getitem__", "/home/ada/train.py:40:drawn"
+LABEL = "/home/ada/labels.py:7:of"
+
+
+def found(shares: dict[str, float]) -> tuple[list[Finding], float]:
+    """Return the findings for lines with these shares of making a batch, and the share of a step that waits."""
+    session = made(MadeRun(stages={"getitem:rest": 20_000}))
+    for maker in session.makers:
+        busy = sum(maker.batches.fetched) - sum(maker.batches.start)
+        maker.lines = [SourceLine(place, round(share * busy)) for place, share in shares.items()]
+    view = main_view_of(session)
+    assert view is not None
+    return [one for one in diagnose(session).findings if one.code == COSTLY_LINE], view.wait_share or 0.0
+
+
+def test_the_weight_of_a_line_is_its_share_of_the_wait() -> None:
+    lines, wait = found({READ: 0.6, DRAW: 0.3, LABEL: 0.01})
+    assert [quantities(one.text) for one in lines] == [["31", "60 %"], ["40", "30 %"]]
+    assert [one.weight for one in lines] == pytest.approx([0.6 * wait, 0.3 * wait], rel=0.01)
+    assert "(Photos.__getitem__)" in lines[0].text
+    assert "/home" not in lines[0].text
+
+
+def test_at_most_four_lines_are_named() -> None:
+    lines, _ = found({f"/home/ada/train.py:{line}:of": 0.15 for line in range(6)})
+    assert len(lines) == 4
+
+
+@pytest.mark.parametrize(
+    ("dataset", "said"),
+    [
+        ({"class": "litdata.streaming.dataset.StreamingDataset"}, "max_pre_download="),
+        ({"class": "train.Images", "bases": ["streaming.base.dataset.StreamingDataset"]}, "predownload="),
+        ({"class": "train.Images", "bases": ["torch.utils.data.dataset.Dataset"]}, None),
+    ],
+)
+def test_workers_that_wait_for_shards_hear_of_caches(tmp_path: Path, dataset: dict[str, Any], said: str | None) -> None:
+    facts = {"dataset": dataset["class"], "described": {"dataset": dataset}}
+    run = MadeRun(stages={"read:file": 6_000, "wait:flock": 3_000, "decode:PIL": 1_000}, facts=facts)
+    (found,) = [one.advice for one in diagnose(made_session(tmp_path, run)).findings if one.code == "stage-read"]
+    assert any(option in found for option in ("max_pre_download=", "predownload=")) == (said is not None)
+    assert (said or "") in found

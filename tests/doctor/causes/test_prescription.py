@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from file_trees import patch
 from hypothesis import Phase, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 from machine_findings import quantities
 from made_prescriptions import COLUMNS, GB, ROOMY, made, prescribed, respawned, with_batches, with_copies, with_gpu
-from made_sessions import MadeRun
-from patching import patch
-from replacing import replace
+from made_sessions import MadeRun, replace
 
 from headrace.doctor.causes import diagnose, prescribe
 from headrace.doctor.edits.script_source import files_here, read_file
@@ -184,9 +183,7 @@ RUNS = st.builds(
     passes=st.sampled_from([1, 3]),
 )
 @pytest.mark.long
-def test_no_session_makes_it_fail(
-    run: MadeRun, facts: Any, columns: Any, shape: str, is_on_gpu: bool, passes: int
-) -> None:
+def test_no_session_fails_it(run: MadeRun, facts: Any, columns: Any, shape: str, is_on_gpu: bool, passes: int) -> None:
     session = made(run, facts=facts, columns=columns) if passes == 1 or not run.workers else respawned(run)
     session = with_batches(session, shape, 5 * GB)
     if is_on_gpu:

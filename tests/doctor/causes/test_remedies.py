@@ -18,24 +18,21 @@ from made_prescriptions import (
     with_copies,
     with_gpu,
 )
-from made_sessions import MadeRun
-from replacing import replace
+from made_sessions import MadeRun, replace
 from report_pages import text
 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session.model import Session, SessionNote
-from headrace.doctor.session.producers import FirstBatch
+from headrace.doctor.session.trainers import FirstBatch
 from headrace.doctor.simulate import Prediction
 
 pytestmark = pytest.mark.usefixtures("kept_simulations")
 
 FEW = MadeRun()
 """Two workers, a batch in 10 ms, a step of 3.5 ms: 5 ms a step, of which 1.5 ms are waited for."""
-TAR = MadeRun(
-    stages={"lookup:tarfile member": 12_000, "decode:Pillow load": 8_000, "transform:RandomResizedCrop": 500},
-    facts={"length": 100},
-)
+STAGES = {"lookup:tarfile member": 12_000, "decode:Pillow load": 8_000, "transform:RandomResizedCrop": 500}
+TAR = MadeRun(stages=STAGES, facts={"length": 100})
 """12 + 8 + 0.5 ms a batch in two workers: a step takes 10.25 ms."""
 BOUND = MadeRun(stages={"decode:Pillow load": 500})
 """Nothing is waited for."""

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 from golden_sessions import prescribed, session_of
+from made_sessions import replace
 from markupsafe import escape
-from replacing import replace
 from report_pages import codes, said, text
 
 from headrace.doctor.causes import Prescription, diagnose
-from headrace.doctor.causes.stage_names import NAMES
+from headrace.doctor.causes.stages import NAMES
 from headrace.doctor.measure import Diagnosis
 from headrace.doctor.report.html_page import html_page
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session.model import Session
-from headrace.doctor.session.producers import RemoteReads
 from headrace.doctor.session.storage import encode_session
+from headrace.doctor.session.trainers import RemoteReads
 
 LATENCY_US, BANDWIDTH, BATCH = 20_000, 400_000, 8
 """Of the links of cases/remote_photos.py."""
@@ -122,9 +122,7 @@ def test_errors_of_the_store_are_told(found: dict[str, Found]) -> None:
         (200_000, "remote-bandwidth", "Bandwidth limits remote reads"),
     ],
 )
-def test_small_answers_are_not_limited_by_bandwidth(
-    request_bytes: int, code: str, said: str, found: dict[str, Found]
-) -> None:
+def test_small_answers_need_no_bandwidth(request_bytes: int, code: str, said: str, found: dict[str, Found]) -> None:
     """As where boto3 asks for the size first, and starts threads for each transfer."""
     session = found[BOTO3][0]
     (store,) = session.remote.stores

@@ -9,11 +9,10 @@ from report_pages import codes, figures, printed, said
 
 from headrace.doctor.causes import diagnose, diagnosis, storage
 from headrace.doctor.causes.cause import APART, MACHINE, Cause, all_causes
-from headrace.doctor.causes.stage_names import named
+from headrace.doctor.causes.stages import named
 from headrace.doctor.measure.diagnosis import Finding
 from headrace.doctor.session.model import ProbedProcess, SessionNote
-from headrace.doctor.session.producers import SourceLine
-from headrace.doctor.session.trainers import ReceivedBatches
+from headrace.doctor.session.trainers import ReceivedBatches, SourceLine
 
 LOOKUP = {"lookup:tarfile": 12_000, "decode:PIL": 3_000, "collate:default": 200}
 
@@ -82,9 +81,8 @@ def test_the_exception_that_ended_it_is_its_last_line(tmp_path):
 
 def test_an_exception_is_named_by_its_own_line_and_a_trainers_before_its_launchers(tmp_path):
     session = made_session(tmp_path, outcome=outcome(status=1, why="failed"))
-    session.processes.insert(
-        0, ProbedProcess(1, 0, "host", "other", 0, None, "error", error="ChildFailedError: rank 0")
-    )
+    launcher = ProbedProcess(1, 0, "host", "other", 0, None, "error", error="ChildFailedError: rank 0")
+    session.processes.insert(0, launcher)
     session.processes[1].error = "Traceback:\n  File x\ntorch.cuda.OutOfMemoryError: no memory\n  of 3 GB left\nat all"
     assert diagnose(session).ending[0].text.partition(": ")[2] == "torch.cuda.OutOfMemoryError: no memory."
 
@@ -99,10 +97,7 @@ def test_a_command_that_is_not_there(tmp_path):
 
 @pytest.mark.parametrize(
     ("records", "code"),
-    [
-        ([["end", 6, "exit"]], "no-training"),
-        ([["loader", 0, 0, {}], ["pass", 0, 0, 0, 0, 0, [7]]], "no-steps"),
-    ],
+    [([["end", 6, "exit"]], "no-training"), ([["loader", 0, 0, {}], ["pass", 0, 0, 0, 0, 0, [7]]], "no-steps")],
     ids=["no torch", "no batch"],
 )
 def test_a_command_that_trains_nothing(tmp_path, records, code):
@@ -239,7 +234,8 @@ def find_on_machines(monkeypatch: pytest.MonkeyPatch, *found: Finding) -> None:
     """Find these, and nothing else, on the machines."""
     others = [one for one in all_causes() if one.order != MACHINE]
     killed, rest = ([one for one in found if (one is KILLED) == is_killed] for is_killed in (True, False))
-    made = [Cause(find=lambda run: killed, order=APART), Cause(find=lambda run: rest, order=MACHINE)]
+    known = [code for one in all_causes() if one.order == MACHINE for code in one.explains]
+    made = [Cause(find=lambda run: killed, order=APART), Cause(find=lambda run: rest, order=MACHINE, explains=known)]
     monkeypatch.setattr(diagnosis, "all_causes", lambda: [*others, *made])
 
 
@@ -306,10 +302,8 @@ def test_data_work_in_the_loop_counts_as_data_and_its_lines_are_named(tmp_path):
     trainer = session.trainers[0]
     for row, (start, spans) in enumerate(zip(trainer.steps.start, trainer.steps.spans, strict=True)):
         trainer.steps.spans[row] = [("d", start + 500, 5_000), *spans]
-    trainer.lines = [
-        SourceLine("/home/ada/train.py:31:normalise", 70_000),
-        SourceLine("/home/ada/train.py:9:<module>", 30_000),
-    ]
+    places = {"/home/ada/train.py:31:normalise": 70_000, "/home/ada/train.py:9:<module>": 30_000}
+    trainer.lines = [SourceLine(*each) for each in places.items()]
     diagnosis = diagnose(session)
     assert diagnosis.wait_share == pytest.approx(0.02, abs=0.02)
     assert diagnosis.data_share == pytest.approx(0.6, abs=0.05)

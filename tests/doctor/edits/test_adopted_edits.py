@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from patching import git_apply, patch
+from file_trees import git_apply, patch
 from recorded_scripts import FOLDER, SCRIPTS, recorded
 
 from headrace.doctor.adoption import LoaderRecipe, module_text
@@ -48,13 +48,9 @@ def after(text: str, **facts: object) -> str | None:
     return None if found is None else found[0].after
 
 
-RECIPE = LoaderRecipe(
-    fields={"image": 'hr.Image(source="image__path", dtype="float32")', "label": "hr.Label()"},
-    view="hr.RandomResizedCrop(224)",
-    output="[batch['image'], batch['label']]",
-    script=("train.py",),
-    degree="exact",
-)
+_FIELDS = {"image": 'hr.Image(source="image__path", dtype="float32")', "label": "hr.Label()"}
+_VIEW = {"view": "hr.RandomResizedCrop(224)", "output": "[batch['image'], batch['label']]"}
+RECIPE = LoaderRecipe(fields=_FIELDS, **_VIEW, script=("train.py",), degree="exact")
 
 
 def adopting_diff(name: str, files: Mapping[str, str] | None = None) -> str:
@@ -131,10 +127,8 @@ def test_timms_prefetcher_gets_the_loaders_batches() -> None:
     found = after(text, **PREFETCHED)
     assert found is not None
     added = [line for line in found.splitlines() if line not in text.splitlines()]
-    assert added == [
-        "import headrace_loader",
-        "    loader_train.loader = headrace_loader.make_dataloader(batch_size=args.batch_size)",
-    ]
+    made = "    loader_train.loader = headrace_loader.make_dataloader(batch_size=args.batch_size)"
+    assert added == ["import headrace_loader", made]
     lines = TIMM.splitlines(keepends=True)
     own = "    loader.loader = headrace_loader.make_dataloader(batch_size=32)\n"
     assert after(TIMM, **PREFETCHED) == "".join([*lines[:2], "import headrace_loader\n", *lines[2:5], own, *lines[5:]])

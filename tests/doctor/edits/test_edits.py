@@ -9,20 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from patching import git_apply, patch
+from file_trees import git_apply, patch
 
 from headrace.doctor.edits.changes import LoaderScript, WantedEdit
 from headrace.doctor.edits.script_source import ScriptSource
 
 PATH = "/home/ada/train/train.py"
-FACTS: dict[str, Any] = {
-    "num_workers": 2,
-    "batch_size": 32,
-    "pin_memory": False,
-    "persistent_workers": False,
-    "in_order": True,
-    "file": PATH,
-}
+FACTS: dict[str, Any] = {"num_workers": 2, "batch_size": 32, "file": PATH}
+FACTS |= {"pin_memory": False, "persistent_workers": False, "in_order": True}
 HEAD = "import torch\nfrom torch.utils.data import DataLoader\n\n"
 
 
@@ -47,11 +41,7 @@ KEPT = WantedEdit({"num_workers": "4", "persistent_workers": "True"})
         ("DataLoader(ds, 32, num_workers=2)", FOUR, "DataLoader(ds, 32, num_workers=4)"),
         ("DataLoader(ds, 32, num_workers = 2 )", FOUR, "DataLoader(ds, 32, num_workers = 4 )"),
         ("DataLoader(ds, 32, num_workers=(2))", FOUR, "DataLoader(ds, 32, num_workers=(4))"),
-        (
-            "DataLoader(ds, 32, num_workers=2)",
-            KEPT,
-            "DataLoader(ds, 32, num_workers=4, persistent_workers=True)",
-        ),
+        ("DataLoader(ds, 32, num_workers=2)", KEPT, "DataLoader(ds, 32, num_workers=4, persistent_workers=True)"),
         ("DataLoader(ds, 32, num_workers=2,)", KEPT, "DataLoader(ds, 32, num_workers=4, persistent_workers=True,)"),
         (
             "DataLoader(\n    ds,\n    batch_size=32,\n    num_workers=2,  # of 8\n)",

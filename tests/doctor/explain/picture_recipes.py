@@ -14,20 +14,10 @@ from torch.nn import functional
 
 from headrace.doctor.explain import GREY, Box, Sighting
 
-_PILLOW = {
-    "box": Image.Resampling.BOX,
-    "triangle": Image.Resampling.BILINEAR,
-    "hamming": Image.Resampling.HAMMING,
-    "bicubic": Image.Resampling.BICUBIC,
-    "lanczos": Image.Resampling.LANCZOS,
-    "nearest-pillow": Image.Resampling.NEAREST,
-}
-_OPENCV = {
-    "linear": cv2.INTER_LINEAR,
-    "cubic": cv2.INTER_CUBIC,
-    "area": cv2.INTER_AREA,
-    "nearest-opencv": cv2.INTER_NEAREST,
-}
+_PILLOW = {name: Image.Resampling[name.upper()] for name in ("box", "hamming", "bicubic", "lanczos")}
+_PILLOW |= {"triangle": Image.Resampling.BILINEAR, "nearest-pillow": Image.Resampling.NEAREST}
+_OPENCV = {"linear": cv2.INTER_LINEAR, "cubic": cv2.INTER_CUBIC, "area": cv2.INTER_AREA}
+_OPENCV["nearest-opencv"] = cv2.INTER_NEAREST
 _TORCH: dict[str, dict[str, Any]] = {
     "linear": {"mode": "bilinear"},
     "corners": {"mode": "bilinear", "align_corners": True},

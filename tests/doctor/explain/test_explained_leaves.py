@@ -103,12 +103,8 @@ def test_turned_and_padded_masks_are_recovered() -> None:
 
 
 PATHS = [f"{name}/{number:03}.jpg" for number, name in enumerate(["cat", "dog", "cat", "elk", "dog", "elk"])]
-COLUMNS: dict[str, Any] = {
-    "path": PATHS,
-    "folder": [path.split("/")[0] for path in PATHS],
-    "target": np.array([0.5, 1.25, 2.0, 4.0, 8.0, 9.5]),
-    "id": [70, 71, 72, 73, 74, 75],
-}
+COLUMNS: dict[str, Any] = {"path": PATHS, "folder": [path.split("/")[0] for path in PATHS]}
+COLUMNS |= {"target": np.array([0.5, 1.25, 2.0, 4.0, 8.0, 9.5]), "id": [70, 71, 72, 73, 74, 75]}
 INDICES = [0, 1, 3, 5]
 
 
@@ -196,9 +192,8 @@ def test_normalisation_by_the_sample_is_recovered(quantiles: tuple[float, float]
     found = explain_plane(seen)
     assert found is not None
     assert found.normalisation is not None
-    assert found.normalisation == Normalisation(
-        pytest.approx(quantiles[0], abs=0.004), pytest.approx(quantiles[1], abs=0.004), range_, False
-    )
+    low, high = (pytest.approx(quantiles[at], abs=0.004) for at in (0, 1))
+    assert found.normalisation == Normalisation(low, high, range_, False)
 
 
 def test_a_plane_of_another_file_is_no_explanation() -> None:

@@ -75,9 +75,8 @@ def test_turns_are_told(is_resampled: bool) -> None:
         found = explain_picture([Sighting(shown, source, sizes=((60, 100),))])
         assert found is not None
         (placed,) = found.placements
-        assert (placed.is_transposed, placed.is_upside_down, placed.is_flipped) == tuple(
-            bool(number & bit) for bit in (1, 2, 4)
-        )
+        turns = tuple(bool(number & bit) for bit in (1, 2, 4))
+        assert (placed.is_transposed, placed.is_upside_down, placed.is_flipped) == turns
         assert any(placed.turn[1:]) == bool(number & 3)
         assert found.levels < 0.6
 
@@ -133,11 +132,8 @@ def test_photographs_that_tell_little_decide_nothing(first: str, count: int) -> 
     state = np.random.default_rng(3)
     sources = [photograph(state, 150, 200) for _ in range(3)]
     ramp = np.add.outer(np.arange(150.0), np.arange(200.0))[..., None]
-    told = {
-        "smooth": (ramp * [0.3, 0.32, 0.34]).round().astype(np.uint8),
-        "grey": np.repeat(sources[0][..., :1], 3, axis=2),
-        "flat": np.full((150, 200, 3), 17, np.uint8),
-    }
+    told = {"smooth": (ramp * [0.3, 0.32, 0.34]).round().astype(np.uint8), "flat": np.full((150, 200, 3), 17, np.uint8)}
+    told["grey"] = np.repeat(sources[0][..., :1], 3, axis=2)
     seen = []
     for source in (*[told[first]] * count, *sources):
         resized = np.array(Image.fromarray(source).resize((85, 64), Image.Resampling.BILINEAR))

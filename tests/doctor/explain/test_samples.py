@@ -65,12 +65,8 @@ class TarPairs:
         top, left = random.randint(0, rgb.shape[0] - 128), random.randint(0, rgb.shape[1] - 100)
         window = np.s_[top : top + 128, left : left + 100]
         scaled = cv2.resize(rgb[window], (64, 48), interpolation=cv2.INTER_LINEAR) / 255
-        return {
-            "rgb": torch.from_numpy((scaled - 0.5) / 0.5).permute(2, 0, 1).float(),
-            "depth": depth[window][None] * 0.001,
-            "label": self.labels[index],
-            "name": name,
-        }
+        rgb = torch.from_numpy((scaled - 0.5) / 0.5).permute(2, 0, 1).float()
+        return {"rgb": rgb, "depth": depth[window][None] * 0.001, "label": self.labels[index], "name": name}
 
 
 class FolderPairs:
@@ -195,9 +191,7 @@ class Relative:
         return np.asarray(Image.open(self.names[index]))
 
 
-def test_a_relative_path_ends_as_the_dataset_writes_it(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_path_is_as_datasets_write_it(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names = [os.path.relpath(folder / f"{number}.png") for number in range(COUNT)]
     look_at_values(DataLoader(Relative(names), collate_fn=np.stack), str(tmp_path / "look"))

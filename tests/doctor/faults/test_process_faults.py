@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import rank_launcher
 from made_reports import made_session
+from made_sessions import replace
 from observed_runs import CASES
 from probing import merged, run_probed
-from replacing import replace
 
 from headrace.doctor.faults import session_faults
 from headrace.doctor.faults.process_faults import shared_samples

@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 
 import pytest
 from made_reports import made_session
-from replacing import replace
+from made_sessions import replace
 
 from headrace.doctor.explain.look import Look
 from headrace.doctor.faults import leaked_split
 from headrace.doctor.session.model import Session
-from headrace.doctor.session.producers import FirstBatch, ProducedBatches
-from headrace.doctor.session.trainers import LoaderFacts, TrainerPass
+from headrace.doctor.session.trainers import FirstBatch, LoaderFacts, ProducedBatches, TrainerPass
 
 Opened = Sequence[Sequence[str]]
 """Files that each sample opens."""

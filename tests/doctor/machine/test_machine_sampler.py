@@ -18,7 +18,7 @@ import pytest
 from processes import DEADLINE_S, eventually
 
 from headrace.doctor.machine import MachineSampler, Rates
-from headrace.doctor.machine.processes import Processes, ProcessReadings
+from headrace.doctor.machine.host import Processes, ProcessReadings
 from headrace.doctor.machine.sampler import MOST_SHARE
 from headrace.doctor.session.model import Machine
 

@@ -7,8 +7,8 @@ from machine_findings import quantities
 from made_sessions import MadeRun, machine, made_session, process, read, simulate, write_evidence, write_settings
 
 from headrace.doctor.causes import cores, diagnose
+from headrace.doctor.measure.batches import with_loaders_as_one
 from headrace.doctor.measure.diagnosis import Diagnosis, Finding, LoaderProduction
-from headrace.doctor.measure.steps import with_loaders_as_one
 from headrace.doctor.session.trainers import LoaderFacts, Trainer, TrainerPass
 
 
@@ -24,11 +24,9 @@ def finding(diagnosis: Diagnosis, code: str) -> Finding | None:
 def test_stages_are_shares_of_the_time_that_makers_were_busy(tmp_path):
     stages = {"read:a": 1_000, "decode:b": 6_000, "collate:c": 3_000}
     making = making_of(tmp_path, MadeRun(stages=stages, samples=4))
-    assert [(part.category, part.label, part.share) for part in making.stages] == [
-        ("decode", "b", pytest.approx(0.6)),
-        ("collate", "c", pytest.approx(0.3)),
-        ("read", "a", pytest.approx(0.1)),
-    ]
+    parts = [(part.category, part.label, part.share) for part in making.stages]
+    shares = [("decode", "b", 0.6), ("collate", "c", 0.3), ("read", "a", 0.1)]
+    assert parts == [(*names, pytest.approx(share)) for *names, share in shares]
     first = making.stages[0]
     assert (first.wall_us, first.cpu_us, first.calls) == (1_500, 750, 4)  # a sample, a sample, a batch
 
@@ -36,17 +34,12 @@ def test_stages_are_shares_of_the_time_that_makers_were_busy(tmp_path):
 def test_what_no_stage_covers_is_named_and_the_shares_sum_to_one(tmp_path):
     write_settings(tmp_path, warmup=0)
     for name, records in simulate(MadeRun(stages={"decode:a": 4_000, "getitem:rest": 6_000}, pickle=2_500)).items():
-        uncovered = [
-            [*record[:8], [stage for stage in record[8] if stage[0] == 10]] if record[0] == "batch" else record
-            for record in records
-        ]
-        write_evidence(tmp_path, name, uncovered)
+        for batch in (record for record in records if record[0] == "batch"):
+            batch[8] = [stage for stage in batch[8] if stage[0] == 10]
+        write_evidence(tmp_path, name, records)
     (making,) = diagnose(read(tmp_path)).batch_production
-    assert {f"{part.category}:{part.label}": part.share for part in making.stages} == {
-        "other:rest": pytest.approx(6_000 / 12_500),
-        "decode:a": pytest.approx(4_000 / 12_500),
-        "serialise:to the trainer": pytest.approx(2_500 / 12_500),
-    }
+    shares = {f"{part.category}:{part.label}": part.share * 12_500 for part in making.stages}
+    assert shares == pytest.approx({"other:rest": 6_000, "decode:a": 4_000, "serialise:to the trainer": 2_500})
     assert sum(part.share for part in making.stages) == pytest.approx(1)
     assert [part.cpu_us for part in making.stages if part.category in ("other", "serialise")] == [None, None]
 

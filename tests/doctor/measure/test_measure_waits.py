@@ -51,13 +51,7 @@ def one_get(tmp_path, get, batch, *, pids=(8,), begun=0, facts=None):
 def test_the_way_of_a_batch_is_what_was_waited_for(tmp_path):
     get = [3, 1_000, 150, 1_090, 20, 1_100, 40, 64, None]
     session = one_get(tmp_path, get, [[3, 900, 1_040, 1_060, 15, 1, []]])
-    assert wait_parts(session) == {
-        "not ready": 40,
-        "pickle": 20,
-        "unpickle and copy": 30,
-        "pin": 50,
-        "sampler": 10,
-    }
+    assert wait_parts(session) == {"not ready": 40, "pickle": 20, "unpickle and copy": 30, "pin": 50, "sampler": 10}
 
 
 def test_a_batch_that_lay_ready_leaves_only_the_drawing_of_indices(tmp_path):
@@ -144,11 +138,8 @@ def test_batches_of_another_epoch_of_the_same_worker_are_not_mistaken(tmp_path):
     steps = [["step", 0, 0, 200, [], 0], ["step", 1, 200, 700, [], 0]]
     write_evidence(tmp_path, "a", [process(7), loader, *passes, *gets, *steps])
     names = [["name", 1, "decode:a"], ["name", 2, "read:b"]]
-    batches = [
-        ["batch", 0, 0, 0, 90, 90, 0, 1, [[1, 1, 90, 90]]],
-        ["batch", 1, 0, 500, 590, 590, 0, 1, [[2, 1, 90, 9]]],
-    ]
-    write_evidence(tmp_path, "b", [process(8), *names, ["worker", 0, {"id": 0, "parent": 7}], *batches])
+    made = [["batch", 0, 0, 0, 90, 90, 0, 1, [[1, 1, 90, 90]]], ["batch", 1, 0, 500, 590, 590, 0, 1, [[2, 1, 90, 9]]]]
+    write_evidence(tmp_path, "b", [process(8), *names, ["worker", 0, {"id": 0, "parent": 7}], *made])
     shares = cause_shares(read(tmp_path))
     assert shares["decode:a"] == shares["read:b"] == pytest.approx(0.45)
 
@@ -220,12 +211,8 @@ def test_an_evaluation_is_told_with_its_own_wait(tmp_path):
         write_evidence(tmp_path, str(pid), [process(pid), ["worker", 0, {"id": 0, "parent": 7}], made])
     diagnosis = diagnose(read(tmp_path))
     (budget,) = diagnosis.budgets
-    assert {part.name: part.us for part in budget.parts} == {
-        "data wait": 50,
-        "forward": 25,
-        "backward": 25,
-        "other": 200,
-    }
+    parts = {part.name: part.us for part in budget.parts}
+    assert parts == {"data wait": 50, "forward": 25, "backward": 25, "other": 200}
     assert [making.loader for making in diagnosis.batch_production] == [0, 1], "the training's first"
     (found,) = [one for one in diagnosis.findings if one.code == "evaluation"]
     assert quantities(found.text) == ["40 %", "50 %"]  # 20 µs start workers
@@ -235,12 +222,8 @@ def test_an_evaluation_is_told_with_its_own_wait(tmp_path):
 
 def test_waiting_for_a_batch_whose_making_was_not_seen_is_no_stage(tmp_path):
     write_settings(tmp_path, warmup=0)
-    here = [
-        ["loader", 0, 0, {"num_workers": 0}],
-        ["pass", 0, 0, 0, 0, 0, [7]],
-        ["get", 0, 0, 0, 900],
-        ["step", 0, 0, 1_000, [], 0],
-    ]
+    here = [["loader", 0, 0, {"num_workers": 0}], ["pass", 0, 0, 0, 0, 0, [7]]]
+    here += [["get", 0, 0, 0, 900], ["step", 0, 0, 1_000, [], 0]]
     write_evidence(tmp_path, "a", [process(7), *here])
     session = read(tmp_path)
     assert wait_parts(session) == {"made here": 900}

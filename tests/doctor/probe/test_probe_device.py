@@ -227,11 +227,7 @@ def test_collectives_that_are_waited_for(tmp_path: Path) -> None:
             dist.destroy_process_group()
     names = {number: text for _, number, text in records(tmp_path, "name")}
     calls = records(tmp_path, "collective")
-    assert [(call[1], names[call[4]]) for call in calls] == [
-        (1, "all_reduce"),
-        (1, "all_gather_object"),
-        (1, "barrier"),
-    ]
+    assert [(one[1], names[one[4]]) for one in calls] == [(1, "all_reduce"), (1, "all_gather_object"), (1, "barrier")]
     first, second = records(tmp_path, "step")
     assert kinds(first) == "bo"
     assert kinds(second) == "cccbo"
@@ -364,13 +360,8 @@ def _cuda_double() -> Any:
         def elapsed_time(self, other: Any) -> float:
             return 1.0
 
-    cuda = SimpleNamespace(
-        stream="default",
-        recorded=0,
-        Event=Event,
-        is_current_stream_capturing=lambda: False,
-        current_stream=lambda: cuda.stream,
-    )
+    cuda = SimpleNamespace(stream="default", recorded=0, Event=Event)
+    cuda.is_current_stream_capturing, cuda.current_stream = lambda: False, lambda: cuda.stream
     return SimpleNamespace(cuda=cuda)
 
 

@@ -18,7 +18,7 @@ from training_loops import Loop, loader
 
 from headrace.doctor.attach.command import probe_environment
 from headrace.doctor.probe.training import training
-from headrace.doctor.probe.training.step_limit import StepsMeasured
+from headrace.doctor.probe.training.windows import StepsMeasured
 
 
 @pytest.mark.long
@@ -54,9 +54,7 @@ def test_a_measured_run_with_two_optimizers_ends_after_both(tmp_path: Path) -> N
     "broken", ["enter", "batch_requested", "record_batch", "optimizer_ends", "close", "begin_pass"]
 )
 @pytest.mark.one_in(6)
-def test_a_hook_that_fails_switches_itself_off_and_says_so(
-    tmp_path: Path, broken: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_hook_switches_itself_off(tmp_path: Path, broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = Loop()
 
     def fail(*_: Any) -> None:
@@ -111,9 +109,7 @@ def test_what_others_took_of_ours_is_inert_afterwards(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_batches_of_a_run_that_never_trains_are_written_as_they_come(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_of_a_run_that_never_trains_are_written_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be killed at any time; what autograd is off for is kept back, since it may be a check before training."""
     monkeypatch.setattr(training, "FLUSH_AFTER_NS", 0)
     with probed(tmp_path):

@@ -99,12 +99,7 @@ def test_a_fork_gets_a_file_of_its_own_though_a_thread_held_the_lock(begin, tmp_
     thread.join()
     evidence.write(("parent again", number))
     assert [record[0] for record in lines(tmp_path / "child.jsonl")] == ["process", "name", "child"]
-    assert [record[0] for record in lines(tmp_path / "evidence.jsonl")] == [
-        "process",
-        "name",
-        "parent",
-        "parent again",
-    ]
+    assert [record[0] for record in lines(tmp_path / "evidence.jsonl")] == ["process", "name", "parent", "parent again"]
 
 
 def test_a_full_disk_is_said_once_and_closes_the_file(begin, capsys):
@@ -281,12 +276,9 @@ def test_no_record_holds_what_a_script_has_in_its_loader_command_and_errors(tmp_
     assert lines[0][2]["argv"] == ["train.py", "--secret-access-key", "***", "--lr", "0.1"]
     assert len(lines) == 6
 
-    session = read_session(
-        tmp_path,
-        outcome=CommandOutcome(["train.py", "--password", PLANTED, "--lr", "0.1"], 1, "failed", 5, ["ok", CUT[0]]),
-        mode="measure",
-        notes=[SessionNote("leftover", f"curl {CUT[0]} outlived the command")],
-    )
+    outcome = CommandOutcome(["train.py", "--password", PLANTED, "--lr", "0.1"], 1, "failed", 5, ["ok", CUT[0]])
+    notes = [SessionNote("leftover", f"curl {CUT[0]} outlived the command")]
+    session = read_session(tmp_path, outcome=outcome, mode="measure", notes=notes)
     assert session.outcome.command == ["train.py", "--password", "***", "--lr", "0.1"]
     assert PLANTED.lower() not in repr(session).lower()
 

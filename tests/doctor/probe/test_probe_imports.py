@@ -244,13 +244,10 @@ def test_a_loop_whose_queues_are_not_found_is_told_and_runs(tmp_path: Path, monk
     assert "hook-off" not in notes(tmp_path)
 
 
-def test_what_a_worker_is_is_asked_of_torch_once_its_loop_has_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_worker_is_is_asked_of_torch_once_it_has_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As torch 2.15 has it, whose loop takes the dataset in a list, which it empties."""
-    index_queue, data_queue = (
-        SimpleNamespace(get=lambda: None, put=lambda message: None, _send_bytes=lambda data: None) for _ in range(2)
-    )
+    queue = {"get": lambda: None, "put": lambda message: None, "_send_bytes": lambda data: None}
+    index_queue, data_queue = SimpleNamespace(**queue), SimpleNamespace(**queue)
     worker, info = ModuleType("torch.utils.data._utils.worker"), SimpleNamespace(id=3, num_workers=4, dataset=Numbers())
 
     def loop(dataset_holder: Any, index_queue: Any, data_queue: Any) -> None:

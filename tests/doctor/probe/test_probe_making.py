@@ -253,13 +253,8 @@ def _read(path: Path) -> Process:
 
 
 def _workers(processes: list[Process], dataset: str, start: str) -> list[Process]:
-    return [
-        process
-        for process in processes
-        if process.worker is not None
-        and process.worker["dataset"].endswith(dataset)
-        and process.worker["start_method"] == start
-    ]
+    found = ((one, one.worker) for one in processes if one.worker is not None and one.worker["start_method"] == start)
+    return [one for one, worker in found if worker["dataset"].endswith(dataset)]
 
 
 @pytest.mark.long

@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 from probing import LibraryProbe
 
-from headrace.doctor.probe.opened_files import MOST_NOTED, OpenedFiles
+from headrace.doctor.probe.batch_production import MOST_NOTED, OpenedFiles
 
 
 def test_paths_are_noted_while_somebody_asks() -> None:

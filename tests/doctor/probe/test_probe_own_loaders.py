@@ -51,9 +51,7 @@ def test_batches_and_passes_are_counted(make: Callable[[Path], Any], tmp_path: P
     assert (facts[3]["num_workers"], facts[3]["threads"], facts[3]["length"]) == (0, 2, 6)
     assert facts[3]["dataset"].endswith(f".{type(loader).__name__}")
     assert [one[4] for one in records(tmp_path, "pass")] == sorted(one[4] for one in records(tmp_path, "pass"))
-    assert [get[1:3] for get in records(tmp_path, "get")] == [
-        [number, index] for number in (0, 1) for index in range(6)
-    ]
+    assert [get[1:3] for get in records(tmp_path, "get")] == [[pass_, index] for pass_ in (0, 1) for index in range(6)]
     assert len(records(tmp_path, "step")) == 12
     assert len(records(tmp_path, "last")) == 2
     assert "hook-off" not in notes(tmp_path)
@@ -97,11 +95,8 @@ def test_drop_ins_are_stages(tmp_path: Path, photos: Path) -> None:
         from headrace import IndexedTar, decode_image
 
         tar_file = IndexedTar(archive)
-        assert set(probe.calls(lambda: decode_image(tar_file.read("a.jpg")))) == {
-            "scan:IndexedTar",
-            "read:IndexedTar",
-            "decode:headrace.decode_image",
-        }
+        calls = probe.calls(lambda: decode_image(tar_file.read("a.jpg")))
+        assert set(calls) == {"scan:IndexedTar", "read:IndexedTar", "decode:headrace.decode_image"}
         assert "lookup:IndexedTar" in probe.calls(lambda: tar_file.getmember("a.jpg"))
         tar_file.close()
         assert probe.faults() == []
@@ -167,10 +162,8 @@ def test_a_loader_record_describes_what_it_was_given(tmp_path: Path) -> None:
         for _ in DataLoader(Images(), 2, shuffle=True, drop_last=True, collate_fn=torch.stack):
             pass
     ((*_, facts),) = records(tmp_path, "loader")
-    random = {
-        "class": "torch.utils.data.sampler.RandomSampler",
-        "attributes": {"replacement": False, "_num_samples": None, "generator": None},
-    }
+    drawn = {"replacement": False, "_num_samples": None, "generator": None}
+    random = {"class": "torch.utils.data.sampler.RandomSampler", "attributes": drawn}
     assert facts["described"] == {
         "dataset": {"class": f"{__name__}.Images", "bases": ["torch.utils.data.dataset.Dataset"]},
         "sampler": random,

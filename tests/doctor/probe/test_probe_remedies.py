@@ -89,9 +89,7 @@ def test_loaders_that_a_framework_makes_anew_are_changed(tmp_path: Path) -> None
         ({}, {"pin_memory": True}, {"pin_memory": True, "num_workers": 0}),
     ],
 )
-def test_arguments_go_together_as_dataloader_has_them(
-    made: dict[str, Any], wanted: dict[str, Any], left: dict[str, Any]
-) -> None:
+def test_arguments_go_together_as_in_torch(made: dict[str, Any], wanted: dict[str, Any], left: dict[str, Any]) -> None:
     loader: Any = DataLoader(Numbers(), **made)
     change(loader, wanted)
     assert {name: getattr(loader, name) for name in left} == left
@@ -122,17 +120,8 @@ def odd_tar(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return path
 
 
-NAMES = [
-    "a",
-    "a/",
-    "a/1.bin",
-    "./b.bin",
-    "b.bin",
-    "link",
-    "hard",
-    "nothing",
-    "a/" + "long" * 20 + "/" + "x" * 60 + ".bin",
-]
+LONG = "a/" + "long" * 20 + "/" + "x" * 60 + ".bin"
+NAMES = ["a", "a/", "a/1.bin", "./b.bin", "b.bin", "link", "hard", "nothing", LONG]
 
 
 def contents(path: Path) -> list[Any]:

@@ -19,7 +19,7 @@ from probing import LibraryProbe
 from store_servers import KEY_ID, SECRET, StoreServer, running_store
 from webdataset.gopen import gopen
 
-from headrace.doctor.probe.opened_files import OTHERS, RemoteReadCounts, place_of
+from headrace.doctor.probe.batch_production import OTHERS, RemoteReadCounts, place_of
 from headrace.doctor.session.evidence import RemoteLine
 from headrace.doctor.session.evidence_reader import remote_reads
 from headrace.doctor.session.storage import merge_remote

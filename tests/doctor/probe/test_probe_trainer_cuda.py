@@ -50,10 +50,8 @@ def _synchronised(work: Work) -> dict[str, float]:
         at("s")
         work.step(batch, at)
     kept = times[WARM_UP:]
-    return {
-        "backward": statistics.median(step["c"] - step["b"] for step in kept) * 1e3,
-        "step": statistics.median(step["p"] - step["s"] for step in kept) * 1e3,
-    }
+    us = {"backward": (step["c"] - step["b"] for step in kept), "step": (step["p"] - step["s"] for step in kept)}
+    return {name: statistics.median(each) * 1e3 for name, each in us.items()}
 
 
 def _observed(work: Work, folder: Path) -> dict[str, float]:

@@ -11,22 +11,19 @@ from typing import Any
 
 import pytest
 import torch
-from probing import notes, records
+from probing import REPLAY, STEPS, Train, measured, notes, records, windows
 from training_loops import Loop, forever, loader, pairs
-from windowed_runs import REPLAY, STEPS, Train, measured, windows
 
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.training.replay import GREED
-from headrace.doctor.probe.training.step_limit import SETTLING_STEPS
+from headrace.doctor.probe.training.windows import SETTLING_STEPS
 
 
 def test_the_run_replays_after_its_observed_steps(tmp_path: Path) -> None:
     measured(tmp_path, lambda _: Loop().train(loader(4000)), warmup=2)
     end = 2 + STEPS + SETTLING_STEPS + REPLAY
-    assert windows(tmp_path) == [
-        ("observe", 2, STEPS, 0),
-        ("replay", 2 + STEPS, SETTLING_STEPS + REPLAY, SETTLING_STEPS),
-    ]
+    replay = ("replay", 2 + STEPS, SETTLING_STEPS + REPLAY, SETTLING_STEPS)
+    assert windows(tmp_path) == [("observe", 2, STEPS, 0), replay]
     assert [step[1] for step in records(tmp_path, "step")] == list(range(end))
     assert len(records(tmp_path, "get")) == 2 + STEPS
     assert len(records(tmp_path, "replayed")) == SETTLING_STEPS + REPLAY

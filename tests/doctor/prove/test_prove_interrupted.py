@@ -43,13 +43,8 @@ def proving(tar: Path, folder: Path, temporary: Path, script: Path) -> Iterator[
     os.mkfifo(pipe)
     environment = {"PYTHONPATH": os.pathsep.join(source_paths()), "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"}
     arguments = [str(script), str(tar), str(pipe)]
-    process = subprocess.Popen(
-        [sys.executable, "-c", DOCTOR, *arguments],
-        env=os.environ | environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
+    command, how = [sys.executable, "-c", DOCTOR, *arguments], {"stdout": subprocess.PIPE, "start_new_session": True}
+    process = subprocess.Popen(command, env=os.environ | environment, text=True, **how)
     try:
         reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
         with open(reader) as hangs:

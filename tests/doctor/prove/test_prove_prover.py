@@ -1,4 +1,4 @@
-"""Order of proofs, the time they may take, what a run takes, and what ends them: by a clock and runs that are made."""
+"""Proofs: which are tried, in which order, the time they may take, and what ends them: by a clock and made runs."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import pytest
 from made_sessions import MadeRun, made_session, read, write_run, write_settings
 
 from headrace.doctor.causes import Prescription, Remedy
-from headrace.doctor.prove import baseline as pace_module
-from headrace.doctor.prove.baseline import (
+from headrace.doctor.prove.prover import Prover, attempts, joined, remedy_attempts, tried_together
+from headrace.doctor.prove.trial import (
     FEWEST_STEPS,
+    GRACE_S,
     STEPS,
     BaselinePace,
     ComparedSamples,
+    Trial,
+    TrialRequest,
     patience_s,
     step_durations,
 )
-from headrace.doctor.prove.prover import Prover
-from headrace.doctor.prove.remedies import remedy_attempts
-from headrace.doctor.prove.trial import Trial, TrialRequest
 from headrace.doctor.session.after_run import Proof
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.trainers import BatchDigest
@@ -65,8 +65,12 @@ class Runs:
         return Trial(why, "", round(self._seconds * 1e6), [step_us] * order.steps, samples)
 
 
-def remedy(code: str, changes: dict[str, Any], step_us: float) -> Remedy:
-    return Remedy(code, code, True, "why", Prediction(step_us, step_us, step_us, 1.0), "high", changes=changes)
+OBSERVED_US = 100_000.0
+
+
+def remedy(code: str, step_us: float | None, *, helps: bool = True, changes: dict[str, Any] | None = None) -> Remedy:
+    predicted = None if step_us is None else Prediction(step_us, step_us, step_us, OBSERVED_US / step_us)
+    return Remedy(code, code, helps, "why", predicted, "high", changes=changes)
 
 
 def prove(session: Session, runs: Runs, *remedies: Remedy, budget_s: float = 120.0) -> Prover:
@@ -82,7 +86,7 @@ def proofs_of(session: Session, runs: Runs, *remedies: Remedy, budget_s: float =
     return [one for one in prove(session, runs, *remedies, budget_s=budget_s).proofs if one.remedies]
 
 
-BOTH = (remedy("workers", WORKERS, 12_000.0), remedy("indexed-tar", TAR, 15_000.0))
+BOTH = (remedy("workers", 12_000.0, changes=WORKERS), remedy("indexed-tar", 15_000.0, changes=TAR))
 
 
 def said(proofs: list[Proof]) -> list[tuple[list[str], str, str | None]]:
@@ -93,11 +97,8 @@ def test_each_is_tried_and_then_all_together(session: Session) -> None:
     runs = Runs(lambda changes: ("measured", 12_000 if changes else 20_000))
     proofs = proofs_of(session, runs, *BOTH)
     together = ["workers", "indexed-tar"]
-    assert said(proofs) == [
-        (["workers"], "measured", "same"),
-        (["indexed-tar"], "measured", "same"),
-        (together, "measured", "same"),
-    ]
+    tried = [["workers"], ["indexed-tar"], together]
+    assert said(proofs) == [(each, "measured", "same") for each in tried]
     assert [order.changes for order in runs.orders] == [{}, WORKERS, {}, TAR, {}, {**WORKERS, **TAR}, {}]
     assert [order.steps for order in runs.orders] == [60] * 7
 
@@ -124,7 +125,7 @@ def test_remedies_are_not_blamed_for_a_command_that_runs_only_once(session: Sess
 
 def test_one_that_breaks_the_script_is_left_out_of_the_rest(session: Session) -> None:
     runs = Runs(lambda changes: ("broke", 0) if changes == TAR else ("measured", 12_000 if changes else 20_000))
-    proofs = proofs_of(session, runs, *BOTH, remedy("prefetch", PREFETCH, 16_000.0))
+    proofs = proofs_of(session, runs, *BOTH, remedy("prefetch", 16_000.0, changes=PREFETCH))
     assert [proof.why for proof in proofs] == ["measured", "broke", "measured", "measured"]
     assert proofs[-1].remedies == ["workers", "prefetch"]
     assert proofs[1].samples is None
@@ -145,7 +146,7 @@ def test_other_samples_count_where_the_run_itself_repeats(session: Session, agai
 
 def test_ctrl_c_in_a_run_ends_all_and_keeps_what_was_proved(session: Session) -> None:
     runs = Runs(lambda changes: ("interrupted", 0) if changes == TAR else ("measured", 12_000))
-    proofs = proofs_of(session, runs, *BOTH, remedy("prefetch", PREFETCH, 16_000.0))
+    proofs = proofs_of(session, runs, *BOTH, remedy("prefetch", 16_000.0, changes=PREFETCH))
     assert [proof.why for proof in proofs] == ["measured", "interrupted"]
 
 
@@ -189,7 +190,7 @@ def test_fewer_steps_are_measured_where_time_is_short(session: Session) -> None:
     pace = BaselinePace.of(session)
     assert pace is not None
     runs = Runs(lambda changes: ("measured", 20_000), seconds=pace.seconds(20, None))
-    one = remedy("workers", WORKERS, 20_000.0)
+    one = remedy("workers", 20_000.0, changes=WORKERS)
     proofs = proofs_of(session, runs, one, budget_s=pace.seconds(30, 20_000.0) + pace.seconds(20, None))
     assert [len(proof.steps) for proof in proofs] == [pytest.approx(30, abs=1)]
 
@@ -204,7 +205,7 @@ def test_a_run_that_hangs_is_given_some_times_what_it_should_take(session: Sessi
 def test_no_run_goes_far_beyond_the_time_for_all(session: Session) -> None:
     runs = Runs(lambda changes: ("timed out", 0))
     proofs_of(session, runs, BOTH[0], budget_s=8.0)
-    assert 8.0 <= runs.orders[0].most_s <= 8.0 + pace_module.GRACE_S
+    assert 8.0 <= runs.orders[0].most_s <= 8.0 + GRACE_S
 
 
 def test_whole_epochs_are_measured_where_one_is_short() -> None:
@@ -256,3 +257,57 @@ def test_an_epoch_is_counted_in_steps(tmp_path: Path) -> None:
     pace = BaselinePace.of(made_session(tmp_path, MadeRun(facts={"length": 90}), settings={"warmup": 5}))
     assert pace is not None
     assert pace.epoch_steps == 90
+
+
+def proof(code: str, step_us: int, *, why: str = "measured", samples: str | None = "same", **changes: Any) -> Proof:
+    return Proof([code], changes or {code: True}, why, steps=[step_us] * 20, samples=samples)
+
+
+def test_those_that_help_and_can_be_injected_are_tried_the_shortest_step_first() -> None:
+    loaders = {"loaders": {"0": {"num_workers": 4}}}
+    prescription = Prescription(
+        None,
+        "",
+        "",
+        [
+            remedy("larger-batch", None, changes=None),
+            remedy("device-prefetch", None, changes={"device_prefetch": True}),
+            remedy("prefetch", 90_000.0, changes={"loaders": {}}),
+            remedy("workers", 50_000.0, changes=loaders),
+            remedy("indexed-tar", 10_000.0, helps=False, changes={"indexed_tar": True}),
+            remedy("ddp", 20_000.0),
+        ],
+    )
+    tried = attempts(prescription)
+    assert [one.remedies for one in tried] == [["workers"], ["prefetch"], ["device-prefetch"]]
+    assert tried[0].changes == loaders
+    assert [one.step_us for one in tried] == [50_000.0, 90_000.0, None]
+
+
+def test_together_are_those_that_proved_to_be_of_use() -> None:
+    few, other = proof("workers", 60_000), proof("cache", 50_000, samples="different")
+    broke, unsure = proof("threads", 40_000, why="broke"), proof("indexed_tar", 30_000, samples=None)
+    proofs = [few, other, broke, unsure, proof("staging", 101_000), proof("prefetch", 103_000)]
+    found = tried_together(proofs, OBSERVED_US)
+    assert found is not None
+    assert found.remedies == ["indexed_tar", "workers"]  # the most useful first; none that gained nothing
+    assert found.changes == {"indexed_tar": True, "workers": True}
+    assert found.step_us == 30_000
+
+
+@pytest.mark.parametrize("proofs", [[], [proof("workers", 60_000)], [proof("a", 60_000), proof("b", 110_000)]])
+def test_one_alone_is_not_tried_again(proofs: list[Proof]) -> None:
+    assert tried_together(proofs, OBSERVED_US) is None
+
+
+def test_two_that_come_to_the_same_are_not_tried_again() -> None:
+    few, many = ({"0": {"num_workers": count}} for count in (2, 8))
+    assert tried_together([proof("few", 60_000, loaders=few), proof("many", 50_000, loaders=many)], OBSERVED_US) is None
+
+
+def test_changes_of_one_loader_are_joined_and_the_more_useful_has_its_way() -> None:
+    first = {"loaders": {"0": {"num_workers": 4, "prefetch_factor": 2}}}
+    second = {"loaders": {"0": {"num_workers": 8, "pin_memory": True}, "1": {"num_workers": 1}}, "indexed_tar": True}
+    both = {"0": {"num_workers": 4, "prefetch_factor": 2, "pin_memory": True}, "1": {"num_workers": 1}}
+    assert joined(first, second) == {"loaders": both, "indexed_tar": True}
+    assert first == {"loaders": {"0": {"num_workers": 4, "prefetch_factor": 2}}}

@@ -1,4 +1,4 @@
-"""Runs with each remedy injected, beside one without: what was applied, and that the samples stay what they are."""
+"""Runs with each remedy injected, the Loader among them: what was applied, and that samples stay what they are."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from observed_runs import python, torchrun
-from unasked import UNASKED
+from made_sessions import UNASKED
+from observed_runs import CASES, python, torchrun
+from PIL import Image
 
 from headrace.doctor.probe.settings import ProbeSettings, boot_id
-from headrace.doctor.prove.baseline import are_equal, compare
-from headrace.doctor.prove.trial import Trial, TrialRequest, attempt
+from headrace.doctor.prove.trial import DIGESTS, Trial, TrialRequest, are_equal, attempt, compare, compare_adopted
+from headrace.doctor.session import session_folder
 
 STEPS = 20
 LIMIT_S = 120.0
@@ -69,9 +71,7 @@ def test_without_changes_the_samples_are_those_of_the_run_before(script: Script,
     ],
     ids=["together", "no-workers", "start-method", "indexed-tar"],
 )
-def test_a_change_is_applied_and_leaves_the_samples(
-    script: Script, plain: Trial, changes: dict[str, Any], said: str
-) -> None:
+def test_a_change_applies_and_leaves_samples(script: Script, plain: Trial, changes: dict[str, Any], said: str) -> None:
     trial = script.run(changes)
     assert trial.why == "measured", trial.detail
     assert said in trial.detail
@@ -130,11 +130,98 @@ def test_draws_are_seen_and_other_draws_cannot_be_compared(script: Script) -> No
 @pytest.mark.long
 def test_every_rank_gets_the_same_changes(script: Script) -> None:
     command = torchrun(2, "ranks.py", "--steps", "60")
-    before, after = (
-        attempt(command, like(script.folder, warmup=3), TrialRequest(changes, STEPS, LIMIT_S))
-        for changes in ({}, {"loaders": {"0": {"num_workers": 1}}})
-    )
+    requests = (TrialRequest(one, STEPS, LIMIT_S) for one in ({}, {"loaders": {"0": {"num_workers": 1}}}))
+    before, after = (attempt(command, like(script.folder, warmup=3), request) for request in requests)
     assert (before.why, after.why) == ("measured", "measured"), after.detail
     assert len(after.steps) == STEPS
     assert sorted(after.samples.by_rank) == [0, 1]
     assert compare(before.samples, after.samples, UNASKED) == "same"
+
+
+SCRIPT = """
+import os, sys
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+sys.path.append(sys.argv[2])
+from quick_optimizer import Descent
+
+class Folder(Dataset):
+    def __init__(self, root):
+        self.files = [(os.path.join(root, name, file), label) for label, name in enumerate(sorted(os.listdir(root)))
+                      for file in sorted(os.listdir(os.path.join(root, name)))]
+    def __len__(self):
+        return len(self.files)
+    def __getitem__(self, index):
+        path, label = self.files[index]
+        image = Image.open(path).convert("RGB").resize((16, 16))
+        return torch.from_numpy(np.array(image)).permute(2, 0, 1), label
+
+loader = DataLoader(Folder(sys.argv[1]), 4, shuffle=True)
+model = torch.nn.Linear(768, 2)
+optimizer = Descent(model.parameters(), 1e-6)
+while True:
+    for images, labels in loader:
+        loss = torch.nn.functional.cross_entropy(model(images.flatten(1).float()), labels)
+        loss.backward()
+        optimizer.step()
+"""
+MODULE = """
+import headrace as hr
+
+def make_loader(batch_size=4):
+    fields = {{"image": hr.Image(), "label": hr.Label()}}
+    view = {view}
+    return hr.Loader({folder!r}, fields, view=view, batch_size=batch_size, shuffle=True)
+
+def batches(loader):
+    for batch in loader:
+        yield batch["image"], batch["label"]
+"""
+
+
+@pytest.fixture
+def adopted(tmp_path: Path) -> list[str]:
+    """A training on twelve JPEGs of two classes."""
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 24, 32, 3), np.uint8)
+    for number in range(12):
+        path = tmp_path / "data" / "ab"[number % 2] / f"{number:02d}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels[number]).save(path)
+    (tmp_path / "train.py").write_text(SCRIPT)
+    return [sys.executable, str(tmp_path / "train.py"), str(tmp_path / "data"), str(CASES)]
+
+
+def tried(command: list[str], module: str | None) -> Trial:
+    changes = {} if module is None else {"loader": {"module": module, "loaders": [0]}}
+    with session_folder(digests=DIGESTS) as folder:
+        return attempt(command, folder.settings, TrialRequest(changes, 10, 120.0))
+
+
+@pytest.mark.long
+def test_it_trains_on_the_same_samples_in_another_order(adopted: list[str]) -> None:
+    before = sorted(Path(adopted[1]).parent.rglob("*"))
+    found = tried(adopted, MODULE.format(folder=adopted[2], view="hr.Resize((16, 16))"))
+    assert (found.why, found.detail) == ("measured", "")
+    assert len(found.steps) == 10
+    assert compare_adopted(tried(adopted, None).samples, found.samples) == "alike"
+    assert sorted(Path(adopted[1]).parent.rglob("*")) == before
+
+
+@pytest.mark.long
+def test_samples_of_another_shape_break_the_run_or_are_found_out(adopted: list[str]) -> None:
+    found = tried(adopted, MODULE.format(folder=adopted[2], view="hr.Resize((8, 8))"))
+    assert found.why == "broke"
+    assert "768" in found.detail
+    usual = MODULE.format(folder=adopted[2], view="hr.Resize((16, 16))")
+    others = tried(adopted, usual.replace('yield batch["image"], ', 'yield batch["image"].float(), '))
+    assert compare_adopted(tried(adopted, None).samples, others.samples) == "different"
+
+
+@pytest.mark.long
+def test_a_module_that_fails_is_not_applied(adopted: list[str]) -> None:
+    found = tried(adopted, "raise ValueError('no')")
+    assert (found.why, found.steps) == ("not applied", [])
+    assert "ValueError: no" in found.detail

@@ -10,7 +10,7 @@ from browser import CHROMIUM, DRIVER, PHONE, WHY_NOT, WIDE, Browser, browser
 from html_pages import calm_page, large_page, made_page
 from made_reports import made_prescription, made_ranks, made_session
 from PIL import Image
-from test_hostile_texts import HOSTILE, _spoilt
+from test_terminal_report import HOSTILE, _spoilt
 
 from headrace.doctor.report.html_page import html_page
 from headrace.doctor.report.view import report_view
@@ -43,19 +43,9 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     evil = "".join(HOSTILE[name] for name in HOSTILE if name != "bytes") + "<script>alert(1)</script>" + "W" * 400
-    written = {
-        "made": made_page(),
-        "calm": calm_page(),
-        "large": large_page(steps=300),
-        "hostile": html_page(
-            report_view(
-                _spoilt(made_session(), evil),
-                _spoilt(made_ranks(), evil),
-                _spoilt(made_prescription(), evil),
-                again=evil,
-            )
-        ),
-    }
+    spoilt = (_spoilt(one(), evil) for one in (made_session, made_ranks, made_prescription))
+    written = {"made": made_page(), "calm": calm_page(), "large": large_page(steps=300)}
+    written["hostile"] = html_page(report_view(*spoilt, again=evil))
     for name, page in written.items():
         (folder / f"{name}.html").write_text(page, encoding="utf-8")
     return {name: folder / f"{name}.html" for name in written}
@@ -93,9 +83,7 @@ def test_what_somebody_puts_into_it_is_neither_loaded_nor_run(chromium: Browser,
 
 
 @pytest.mark.parametrize("width", [PHONE, WIDE])
-def test_is_light_or_dark_as_the_reader_has_it(
-    chromium: Browser, pages: dict[str, Path], tmp_path: Path, width: int
-) -> None:
+def test_is_light_or_dark_as_readers_are(chromium: Browser, pages: dict[str, Path], tmp_path: Path, width: int) -> None:
     light, dark = (_shot(chromium, pages["made"], tmp_path, width, scheme) for scheme in ("light", "dark"))
     assert light > 225
     assert dark < 60

@@ -11,29 +11,17 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from html_pages import (
-    large_page,
-    made_page,
-    parsed,
-    sections,
-    words,
-)
-from made_reports import (
-    made_diagnosis,
-    made_prescription,
-    made_ranks,
-    made_session,
-)
-from made_sessions import MadeRun, machine
+from html_pages import large_page, made_page, parsed, sections, words
+from made_reports import made_diagnosis, made_prescription, made_ranks, made_session
+from made_sessions import MadeRun, machine, replace
 from made_sessions import made_session as simulated
-from replacing import replace
 from report_pages import GOLDEN
 
 from headrace.doctor.causes import Edit, diagnose
 from headrace.doctor.measure.diagnosis import Diagnosis, Statement
-from headrace.doctor.report.html_page import FOLDER, MOST_BYTES, html_page
+from headrace.doctor.report.html_page import FOLDER, MOST_BYTES, html_page, stacked
 from headrace.doctor.report.run_text import ending
-from headrace.doctor.report.view import report_view
+from headrace.doctor.report.view import Segment, report_view
 from headrace.doctor.session.model import CommandOutcome, Session
 
 NOTHING = Diagnosis(Statement("no-training", "No training was seen."), None, "cpu")
@@ -64,11 +52,8 @@ def test_a_diff_keeps_lines_that_look_like_names_of_files() -> None:
     first, *others = made_prescription().remedies
     edit = Edit("a.sql", 3, "--- a/a.sql\n+++ b/a.sql\n@@ -3 +3 @@\n--- old comment\n+++ counter\n")
     prescription = replace(made_prescription(), remedies=[replace(first, edit=edit), *others])
-    lines = [
-        (tag.attributes["class"], tag.text)
-        for tag in parsed(html_page(report_view(made_session(), made_diagnosis(), prescription)))
-        if tag.name == "span" and "pre" in tag.inside
-    ]
+    page = parsed(html_page(report_view(made_session(), made_diagnosis(), prescription)))
+    lines = [(tag.attributes["class"], tag.text) for tag in page if tag.name == "span" and "pre" in tag.inside]
     assert lines == list(zip(("place", "less", "more"), edit.diff.splitlines()[2:], strict=True))
 
 
@@ -170,3 +155,70 @@ def test_the_templates_are_in_the_wheel(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = {Path(name).name for name in archive.namelist() if "/report/templates/" in name}
     assert names == {path.name for path in FOLDER.iterdir()}
+
+
+def test_pieces_lie_end_to_end() -> None:
+    pieces = [Segment("data wait", 1, "a"), Segment("backward", 0, "none"), Segment("optimizer", 3, "b")]
+    shown = str(stacked(pieces, top=4, label="said", labelled=True))
+    assert re.findall(r'x="([\d.]+%)" width="([\d.]+%)"', shown) == [("0%", "25%"), ("25%", "75%")]
+    assert re.findall(r">(\d+ %)<", shown) == ["25 %", "75 %"]
+
+
+def test_texts_in_charts_are_escaped() -> None:
+    shown = str(stacked([Segment("data wait", 1, "</svg><script>\x1b")], top=1, label='"><b>'))
+    assert 'aria-label="&#34;&gt;&lt;b&gt;"' in shown
+    assert "<title>&lt;/svg&gt;&lt;script&gt;\\x1b</title>" in shown
+    long = str(stacked([Segment("data wait", 1, "x" * 400)], top=1, label="<i>"))
+    assert f"<title>{'x' * 299}…</title>" in long
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_texts_and_colours_stand_out_from_what_they_lie_on(scheme: str) -> None:
+    colours = _colours(scheme)
+    grounds = (colours["ground"], colours["panel"])
+    for ground in grounds:
+        for name in ("text", "soft", "link", "red", "yellow", "green"):
+            assert _contrast(colours[name], ground) >= 4.5, (name, ground)
+    fills = ("wait", "amber", "sky", "blue", "teal", "purple", "pink", "slate", "other", "olive", "brown")
+    for name in fills:
+        assert _contrast(colours[name], colours["ground"]) >= 3, name
+        assert _contrast(colours["on"], colours[name]) >= 4.5, name
+    assert _contrast(colours["more"], colours["more-ground"]) >= 4.5
+    assert _contrast(colours["less"], colours["less-ground"]) >= 4.5
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_waiting_can_be_told_from_computing_without_seeing_red_or_green(scheme: str) -> None:
+    """Blue against yellow is what those who see no red or no green have left, and lightness."""
+    colours = _colours(scheme)
+    for name in ("sky", "blue", "teal", "purple", "slate", "other"):
+        assert _yellow(colours["wait"]) - _yellow(colours[name]) >= 60, name
+
+
+def _colours(scheme: str) -> dict[str, str]:
+    light, dark = re.findall(r":root \{(.*?)\}", (FOLDER / "style.css").read_text(encoding="utf-8"), re.DOTALL)[:2]
+    found = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{3,6})", light))
+    if scheme == "dark":
+        found |= dict(re.findall(r"--([\w-]+): (#[0-9a-f]{3,6})", dark))
+    return found
+
+
+def _contrast(one: str, other: str) -> float:
+    """WCAG 2.2, contrast ratio."""
+    high, low = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in _rgb(colour)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _yellow(colour: str) -> float:
+    red, green, blue = _rgb(colour)
+    return 255 * ((red + green) / 2 - blue)
+
+
+def _rgb(colour: str) -> list[float]:
+    digits = colour[1:] if len(colour) == 7 else "".join(digit * 2 for digit in colour[1:])
+    return [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]

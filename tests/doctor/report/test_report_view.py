@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from machine_findings import quantities
 from made_reports import TRAINER, balanced_prescription, made_diagnosis, made_prescription, made_ranks, made_session
-from replacing import replace
+from made_sessions import replace
 
 from headrace.doctor.causes import Prescription
 from headrace.doctor.measure import Diagnosis, StagePart, TimePart
@@ -48,10 +48,8 @@ def test_a_loader_has_its_stages_and_lines() -> None:
     stages = [*making.stages[:1], StagePart("other", "", 0.1, 56, None, 0)]
     made = replace(making, stages=stages)
     (loader,) = view_of(replace(made_diagnosis(), batch_production=[made])).loaders
-    assert [(one.label, one.cells) for one in loader.stages] == [
-        ("lookup tarfile.getmember", ("58 %", "6.5 ms", "97 %", "16")),
-        ("other", ("10 %", "56 µs", "–", "")),
-    ]
+    stages = [("lookup tarfile.getmember", ("58 %", "6.5 ms", "97 %", "16")), ("other", ("10 %", "56 µs", "–", ""))]
+    assert [(one.label, one.cells) for one in loader.stages] == stages
     assert [(one.share, one.cells) for one in loader.lines] == [(0.57, ("57 %",))]
     assert quantities(loader.start_up) == ["1.2 s", "3"]
 
@@ -60,9 +58,8 @@ def test_the_rank_that_waits_longest_comes_first_with_its_loaders() -> None:
     (first,), (making,) = made_ranks().budgets, made_ranks().batch_production
     parts = [replace(part, share=0.9) if part.name == "data wait" else part for part in first.parts]
     both = [first, replace(first, rank=1, pid=101, parts=parts)]
-    view = view_of(
-        replace(made_ranks(), budgets=both, batch_production=[making, replace(making, trainer=101, workers=3)])
-    )
+    several = [making, replace(making, trainer=101, workers=3)]
+    view = view_of(replace(made_ranks(), budgets=both, batch_production=several))
     assert [step.title for step in view.steps] == ["Rank 1", "Rank 0"]
     assert [one.production.trainer for one in view.loaders] == [101, TRAINER]
     assert ["rank 1" in one.title for one in view.loaders] == [True, False]
@@ -86,19 +83,16 @@ def test_ranks_come_late_ones_first_with_what_makes_them_late() -> None:
 
 def test_a_finding_has_its_advice_unless_the_first_screen_gives_it() -> None:
     first, second = view_of().findings
-    assert (first.weight, first.advice) == ("41 %", "")
-    assert (second.weight, second.advice) == ("3.0 %", made_diagnosis().findings[1].advice)
+    assert (first.weight, first.advice) == (0.41, "")
+    assert (second.weight, second.advice) == (0.03, made_diagnosis().findings[1].advice)
     assert view_of(prescription=made_prescription()).findings[0].advice == made_diagnosis().findings[0].advice
 
 
 def test_bounds_are_those_that_were_measured_and_a_dash_for_another() -> None:
     bounds = replace(made_prescription().lower_bounds, replay_us=None)  # type: ignore[type-var]
     prescription = replace(made_prescription(), lower_bounds=bounds, again_us=91_300.0)
-    assert [(one.label, one.share, one.cells[0]) for one in view_of(prescription=prescription).bounds] == [
-        ("baseline", 100_000, "100 ms"),
-        ("again", 91_300, "91.3 ms"),
-        ("cached batches", None, "–"),
-    ]
+    bounds = [(one.label, one.share, one.cells[0]) for one in view_of(prescription=prescription).bounds]
+    assert bounds == [("baseline", 100_000, "100 ms"), ("again", 91_300, "91.3 ms"), ("cached batches", None, "–")]
     assert view_of(prescription=balanced_prescription()).no_bounds == balanced_prescription().why_no_windows
 
 
@@ -110,9 +104,7 @@ def test_bounds_are_those_that_were_measured_and_a_dash_for_another() -> None:
         ([], [False, False], ["2.6 ×", "1.41 ×"], [1]),
     ],
 )
-def test_remedies_have_the_gain_that_is_known_best(
-    outcomes: list[Any], refused: list[bool], gains: list[str], numbers: list[int]
-) -> None:
+def test_best_known_gains(outcomes: list[Any], refused: list[bool], gains: list[str], numbers: list[int]) -> None:
     rows = view_of(prescription=replace(made_prescription(), outcomes=outcomes)).remedies
     assert [one.is_refused for one in rows.helps] == refused
     assert [one.gain for one in rows.helps] == gains
@@ -136,9 +128,7 @@ def test_a_proof_is_told_by_its_figures(outcome: Any, figures: list[str]) -> Non
     ("share", "prescription", "waits"),
     [(0.7, None, 0.7), (None, None, None), (0.7, balanced_prescription(), 0.0), (None, balanced_prescription(), None)],
 )
-def test_the_colour_agrees_with_the_verdict(
-    share: float | None, prescription: Prescription | None, waits: float | None
-) -> None:
+def test_colours_suit_the_verdict(share: float | None, prescription: Prescription | None, waits: float | None) -> None:
     assert view_of(replace(made_diagnosis(), wait_share=share), prescription).waits == waits
 
 

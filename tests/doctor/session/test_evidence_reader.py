@@ -113,11 +113,8 @@ def test_how_a_process_ended_and_what_it_said(tmp_path):
     write_evidence(tmp_path, "b", [process(2), ["error", 80, "ValueError: x"], ["end", 91, "exit"]])
     write_evidence(tmp_path, "c", [process(3), ["stack", 50, "hung", "File x"], ["note", 51, "killed", "gone"]])
     session = read(tmp_path)
-    assert [(one.ended, one.end, one.error) for one in session.processes] == [
-        ("exit", 90, None),
-        ("error", 91, "ValueError: x"),
-        (None, None, None),
-    ]
+    ends = [("exit", 90, None), ("error", 91, "ValueError: x"), (None, None, None)]
+    assert [(one.ended, one.end, one.error) for one in session.processes] == ends
     assert session.processes[2].stacks == ["hung: File x"]
     assert [(note.code, note.text, note.pid, note.time) for note in session.notes] == [("killed", "gone", 3, 51)]
 

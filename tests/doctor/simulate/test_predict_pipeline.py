@@ -90,9 +90,7 @@ def test_a_team_waits_for_its_slowest_thread() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 6), st.integers(1, 4), st.integers(1, 60), st.integers(1, 60), st.booleans())
-def test_no_step_is_shorter_than_its_work_on_all_cores(
-    workers: int, cores: int, making: int, training: int, is_team: bool
-) -> None:
+def test_a_step_is_no_less_than_its_work(workers: int, cores: int, making: int, training: int, is_team: bool) -> None:
     team = cores if is_team else 1
     known = work([batch(making)], [step(training)], team=team)
     floor = (making + training * team) / cores

@@ -19,17 +19,9 @@ from headrace.doctor.session.model import Session
 from headrace.doctor.session.trainers import MeasuredWindow
 from headrace.doctor.simulate import FeedSetup, RecordedRun, StageChange, predicted
 
-RUN = MadeRun(
-    steps=60,
-    workers=1,
-    stages={"read:bytes": 6_000, "decode:PIL.Image.load": 10_000, "collate:default": 4_000},
-    pickle=500,
-    unpickle=300,
-    forward=3_000,
-    backward=4_000,
-    optimizer=1_000,
-    facts={"length": 10_000},
-)
+STAGES = {"read:bytes": 6_000, "decode:PIL.Image.load": 10_000, "collate:default": 4_000}
+STEP = {"pickle": 500, "unpickle": 300, "forward": 3_000, "backward": 4_000, "optimizer": 1_000}
+RUN = MadeRun(steps=60, workers=1, stages=STAGES, facts={"length": 10_000}, **STEP)
 
 
 def recorded_of(folder: Path, run: MadeRun = RUN, **arguments: Any) -> RecordedRun:
@@ -115,9 +107,8 @@ def test_cores_of_the_machine_limit_workers(tmp_path: Path) -> None:
     known. On one core that is a step of 18.8 ms, however many workers there are."""
     known = recorded_of(tmp_path, machines=[machine(cores=1.0)])
     assert known.setup.cores == 1.0
-    assert (known.making_cpu_us + float(known.steps.compute.mean()) * known.team) / 18_800 == pytest.approx(
-        1.0, rel=0.01
-    )
+    step_us = known.making_cpu_us + float(known.steps.compute.mean()) * known.team
+    assert step_us / 18_800 == pytest.approx(1.0, rel=0.01)
     assert predicted(known, replace(known.setup, workers=16)).step_us == pytest.approx(18_800, rel=0.05)
 
 
@@ -209,10 +200,8 @@ def replayed(folder: Path, step_us: int) -> RecordedRun:
     session = made_session(folder, replace(RUN, workers=4))
     trainer = session.trainers[0]
     ends = trainer.steps.end
-    trainer.windows = [
-        MeasuredWindow("observe", 8, 20, 0, ends[7], ends[27]),
-        MeasuredWindow("replay", 28, 20, 4, ends[27], ends[47]),
-    ]
+    trainer.windows = [MeasuredWindow("observe", 8, 20, 0, ends[7], ends[27])]
+    trainer.windows.append(MeasuredWindow("replay", 28, 20, 4, ends[27], ends[47]))
     for row in range(32, 48):
         trainer.steps.start[row] = trainer.steps.end[row] - step_us
     for column in msgspec.structs.astuple(trainer.gets):
@@ -231,9 +220,7 @@ def rank_view(rank: int, pid: int, *, peer_wait_us: float, data_wait_us: float) 
 
 
 @pytest.mark.parametrize(("peers_data_wait_us", "left_us"), [(9_000, 5_000), (1_000, 7_000), (0, 8_000)])
-def test_waiting_for_peers_that_wait_for_data_is_no_computing(
-    peers_data_wait_us: float, left_us: float, tmp_path: Path
-) -> None:
+def test_waiting_for_peers_that_wait_is_no_computing(peers_data_wait_us: float, left_us: float, tmp_path: Path) -> None:
     """Of 8 ms of a step, 3 are waiting for a peer: as far as that waits for data itself."""
     session = made_session(tmp_path, RUN)
     own = rank_view(0, 100, peer_wait_us=3_000, data_wait_us=0)

@@ -92,8 +92,7 @@ def test_workers_where_there_are_none_are_advised_where_they_gain(recorded: list
 
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize(
-    "shape",
-    [pytest.param(one, marks=pytest.mark.long if place % 3 else ()) for place, one in enumerate(shapes())],
+    "shape", [pytest.param(one, marks=pytest.mark.long if place % 3 else ()) for place, one in enumerate(shapes())]
 )
 @pytest.mark.long
 def test_no_more_workers_than_cores_where_batches_compute(shape: str) -> None:

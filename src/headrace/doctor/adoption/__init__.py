@@ -8,17 +8,5 @@ from __future__ import annotations
 
 from headrace.doctor.adoption.adopt import adopt, described_loader
 from headrace.doctor.adoption.comparison import script_loader
-from headrace.doctor.adoption.module import files_beside, module_text
-from headrace.doctor.adoption.recipe import Adoption, LoaderRecipe
+from headrace.doctor.adoption.recipe import Adoption, LoaderRecipe, files_beside, module_text
 from headrace.doctor.adoption.trial import loader_trial
-
-__all__ = [
-    "Adoption",
-    "LoaderRecipe",
-    "adopt",
-    "described_loader",
-    "files_beside",
-    "loader_trial",
-    "module_text",
-    "script_loader",
-]

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.doctor.adoption.explained_recipe import explained_recipe
-from headrace.doctor.adoption.module import module_text, write_files
-from headrace.doctor.adoption.recipe import Adoption, Degree, LoaderRecipe
+from headrace.doctor.adoption.recipe import Adoption, Degree, LoaderRecipe, module_text, write_files
 from headrace.doctor.explain.look import LeafPath, Look, SampleFiles
 from headrace.doctor.explain.samples import LeafExplanation, explain_look
 from headrace.doctor.measure import TrainerView

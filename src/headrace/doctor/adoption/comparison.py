@@ -32,10 +32,7 @@ Leaf = npt.NDArray[Any] | str | bytes
 
 
 def verified(look: Look, make_loader: Callable[..., Any], batches: Callable[[Any], Iterable[Any]]) -> dict[str, str]:
-    """Make the inspected samples again, and return how each leaf compares.
-
-    `same`, `drawn: ` and the number of samples, which are too few to compare what is random, or `different: ` and how.
-    """
+    """Return how each leaf compares: `same`, `drawn: ` and the samples' number, or `different: ` and how."""
     judgement = judged(look, make_loader, batches)
     drawn = f"drawn: {max(judgement.samples)} samples compared"
     found = dict.fromkeys(judgement.compared, "same") | {one.leaf: drawn for one in judgement.unseen}
@@ -43,11 +40,7 @@ def verified(look: Look, make_loader: Callable[..., Any], batches: Callable[[Any
 
 
 def judged(look: Look, make_loader: Callable[..., Any], batches: Callable[[Any], Iterable[Any]]) -> Judgement:
-    """Make the inspected samples again, as often as the look did, and compare them.
-
-    If the dataset makes batches, its own batches are compared. Raises ValueError if the samples are not among the
-    Loader's.
-    """
+    """Make the look's samples (or the dataset's own batches) again, and compare. Raises ValueError for others."""
     with (
         patch.object(hr, "RandomScale", partial(_middle_scale, hr.RandomScale)),
         patch.object(hr, "MixUp", partial(hr.MixUp, p=0.0)),

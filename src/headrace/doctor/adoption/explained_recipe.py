@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,11 +22,25 @@ from headrace.doctor.adoption.pixel_fields import (
     shown_in,
 )
 from headrace.doctor.adoption.recipe import ROW, LoaderRecipe, UnexplainedError
-from headrace.doctor.adoption.value_fields import PictureSource, RecipeDraft, input_names, only_picture
-from headrace.doctor.adoption.view_codes import argument_of, draws, evaluated, fits, steps_of, view_code
+from headrace.doctor.adoption.value_fields import (
+    PictureSource,
+    RecipeDraft,
+    input_names,
+    mixing_code,
+    mixing_of,
+    only_picture,
+    structure,
+)
+from headrace.doctor.adoption.view_codes import (
+    argument_of,
+    evaluated,
+    known_transforms,
+    steps_of,
+    view_code,
+    why_no_transform,
+)
 from headrace.doctor.explain import (
     CallExplanation,
-    LeafPlacement,
     MaskExplanation,
     PictureExplanation,
     PlaneExplanation,
@@ -42,9 +54,6 @@ from headrace.doctor.session.after_run import AdoptedPart, LookedImage
 _PILLOWS = {each: each for each in ("bicubic", "lanczos", "box", "hamming")}
 _PILLOWS |= {"nearest-pillow": "nearest", "nearest-exact": "nearest", "cubic": "bicubic", "area": "box"}
 """Filters by Pillow's names, except bilinear."""
-
-
-_MIXINGS = ("MixUp", "CutMix")
 _VALUES = (ValueExplanation, TokensExplanation, CallExplanation)
 
 
@@ -146,9 +155,8 @@ class _RecipeMaker(RecipeDraft):
     def _chosen_columns(self) -> dict[str, Sequence[Any]]:
         chosen, opened = self.look.chosen, self.look.opened
         if opened is not None:
-            rows = (
-                chosen if opened.rows is None else [opened.rows[index] for index in chosen or range(len(opened.rows))]
-            )
+            of = opened.rows
+            rows = chosen if of is None else [of[index] for index in chosen or range(len(of))]
             return {} if rows is None else {ROW: rows}
         if chosen is None:
             return self.columns
@@ -162,38 +170,30 @@ class _RecipeMaker(RecipeDraft):
         return all(isinstance(one, np.ndarray) and one.ndim > 1 and bool(one.all()) for one in leaves)
 
     def _valid(self, path: LeafPath, _: LeafExplanation) -> None:
-        """Make a leaf that is true in all pixels that were seen: those of a depth leaf within the dataset's bounds.
-
-        Raises:
-            UnexplainedError: The dataset holds no bounds that the depth of all samples lies within.
-        """
+        """Make a leaf that is true in all pixels that were seen: those of a depth leaf within the dataset's bounds."""
         plain = [one for one in self.placed if one.kind == "Depth" and not argument_of(one.text(), "normalize")]
-        for one in plain:
-            for like in (each for each in (one.path, *one.also) if each in self.codes):
-                depth = [each.leaves[like].value for each in self.look.samples]
-                if depth[0].shape != self._shape(path):
-                    continue
-                least, most = min(float(each.min()) for each in depth), max(float(each.max()) for each in depth)
-                near = [each for name, each in self.look.numbers.items() if "min" in name and each < least]
-                far = [each for name, each in self.look.numbers.items() if "max" in name and each > most]
-                if len(near) == len(far) == 1:
-                    bounds, name = [f"near={near[0]!r}", f"far={far[0]!r}"], self.name(path, "valid")
-                    note = "the dataset's bounds; all depth that was seen lies within them"
-                    part = AdoptedPart(path_text(path), "fields", ", ".join(bounds), "differs", note)
-                    arguments = [each for each in one.arguments if each != "valid=False"]
-                    code = one.code.replace(f"batch[{one.name!r}]", f"batch[{name + VALID!r}]")
-                    made = replace(one, path=path, name=name, code=code, parts=[part], also=[])
-                    made.arguments = [arguments[0], *bounds, *arguments[1:]]
-                    self._place(path, made)
-                    return
+        pairs = [(one, path) for one in plain for path in (one.path, *one.also) if path in self.codes]
+        for one, like in pairs:
+            depth = [each.leaves[like].value for each in self.look.samples]
+            if depth[0].shape != self._shape(path):
+                continue
+            least, most = min(float(each.min()) for each in depth), max(float(each.max()) for each in depth)
+            near = [each for name, each in self.look.numbers.items() if "min" in name and each < least]
+            far = [each for name, each in self.look.numbers.items() if "max" in name and each > most]
+            if len(near) == len(far) == 1:
+                bounds, name = [f"near={near[0]!r}", f"far={far[0]!r}"], self.name(path, "valid")
+                note = "the dataset's bounds; all depth that was seen lies within them"
+                part = AdoptedPart(path_text(path), "fields", ", ".join(bounds), "differs", note)
+                first, *more = (each for each in one.arguments if each != "valid=False")
+                code = one.code.replace(f"batch[{one.name!r}]", f"batch[{name + VALID!r}]")
+                made = replace(one, path=path, name=name, code=code, parts=[part], also=[])
+                made.arguments = [first, *bounds, *more]
+                return self._place(path, made)
         raise UnexplainedError("it is true in all pixels that were seen: which values would be false is not known")
 
     def _pixels(self, path: LeafPath, leaf: LeafExplanation) -> None:
-        if leaf.by is None or (isinstance(leaf.by, PictureExplanation) and leaf.by.is_scaled_by_sample):
-            made = self._by_class(path, leaf)
-        else:
-            made = self._by_values(path, leaf)
-        self._place(path, made)
+        is_by_class = leaf.by is None or (isinstance(leaf.by, PictureExplanation) and leaf.by.is_scaled_by_sample)
+        self._place(path, self._by_class(path, leaf) if is_by_class else self._by_values(path, leaf))
 
     def _place(self, path: LeafPath, made: LeafField) -> None:
         """Add a field, or take the leaf from another field with the same values."""
@@ -214,13 +214,11 @@ class _RecipeMaker(RecipeDraft):
         kinds = {PictureExplanation: "image", MaskExplanation: "mask", PlaneExplanation: "depth"}
         name = self.name(path, kinds[type(by)])
         source = self._source(leaf.input or 0)
-        sizes = [each.source.shape for each in leaf.seen]
+        sizes, shapes = [each.source.shape for each in leaf.seen], [each.leaf.shape for each in leaf.seen]
         made = pixel_field(name, source.column or self._column(name, source), leaf, by)
-        shapes = [each.leaf.shape for each in leaf.seen]
-        view = view_code(
-            by.placements, shapes, sizes, by.layout, is_random=leaf.is_random, pads=is_filled_as_loader(by)
-        )
-        fitting = self._transforms(made.size, by.placements, sizes) if leaf.is_random else []
+        pads = is_filled_as_loader(by)
+        view = view_code(by.placements, shapes, sizes, by.layout, is_random=leaf.is_random, pads=pads)
+        fitting = known_transforms(self.look, made.size, by.placements, sizes) if leaf.is_random else []
         transform = self._of_its_own(path, fitting)
         if transform is not None:
             view, made.augment = listed(transform.view), listed(transform.augment)
@@ -242,15 +240,15 @@ class _RecipeMaker(RecipeDraft):
             raise UnexplainedError("the search for its window in the files that were read ran out of time")
         if len(shape) == 4 and 3 in (*shape[:2], shape[3]):
             count = shape[1] if shape[0] == 3 else shape[0]
-            why = f"it stacks {count} pictures, and only single ones are sought in the files that were read"
+            why = f"it stacks {count} pictures, and only single ones are sought in files"
             raise UnexplainedError(f"{why}: see hr.TenCrop, copies= and columns of several images")
         if len(shape) != 3 or not leaf.is_random:
             raise UnexplainedError("these values match no file and no column that was read")
         layout = "CHW" if shape[0] in (1, 3) else "HWC"
-        fitting = self._transforms((shape[1], shape[2]) if layout == "CHW" else (shape[0], shape[1]), (), ())
+        fitting = known_transforms(self.look, (shape[1], shape[2]) if layout == "CHW" else (shape[0], shape[1]), (), ())
         if not fitting:
             why = "no window of a file that was read makes these values by one filter"
-            raise UnexplainedError(f"{why}, and {self._why_no_transform()}")
+            raise UnexplainedError(f"{why}, and {why_no_transform(self.look)}")
         transform = self._of_its_own(path, fitting)
         if transform is None:
             raise UnexplainedError(f"which of {len(fitting)} transforms makes it is not known")
@@ -260,29 +258,6 @@ class _RecipeMaker(RecipeDraft):
         made.parts += parts_of(transform, "view")
         self._take(name, source)
         return made
-
-    def _transforms(
-        self, size: tuple[int, int], placements: Sequence[LeafPlacement], sources: Sequence[tuple[int, ...]]
-    ) -> list[LiveTransform]:
-        """Return the transforms of known libraries that make leaves of this size and that the Loader supports."""
-        found: dict[tuple[object, ...], LiveTransform] = {}
-        for each in self.look.transforms:
-            try:
-                is_known = all(becomes is not None for _, becomes, _ in each.parts)
-                if is_known and draws(each) and fits(each, size, placements, sources):
-                    for code in (each.image, *each.augment):
-                        evaluated(code)
-                    found.setdefault((each.image, each.view, each.augment), each)
-            except (ValueError, SyntaxError, TypeError):  # a look is a file that anybody may have written
-                continue
-        return list(found.values())
-
-    def _why_no_transform(self) -> str:
-        lacking = {part: None for each in self.look.transforms for part, becomes, _ in each.parts if becomes is None}
-        if not lacking:
-            return "no transform of a known library"
-        names = ", ".join(re.sub(r"^<(\S+) object at .*>$", r"\1", each) for each in lacking)
-        return f"the Loader lacks {names} of its transforms"
 
     def _of_its_own(self, path: LeafPath, fitting: Sequence[LiveTransform]) -> LiveTransform | None:
         """Return which of several transforms makes a leaf: by position, if equally many leaves are alike."""
@@ -314,10 +289,7 @@ class _RecipeMaker(RecipeDraft):
         return next(same, f"{name}__path")
 
     def _views(self) -> tuple[str | None, str | None]:
-        """Add the pixel fields, and return the view and the augmentations of the Loader.
-
-        Images with other windows than the Loader's get their own view.
-        """
+        """Add the pixel fields, and return the Loader's view and augmentations, or each image's own view."""
         followers = [one for one in self.placed if not one.is_image]
         if not self.placed:
             return None, None
@@ -364,7 +336,9 @@ class _RecipeMaker(RecipeDraft):
         """Leave random pixel fields to Python if fields left there may share their draws."""
         apart = [path for path in self.left if self.explained[path].is_random and len(self._shape(path)) > 1]
         for one in (each for each in self.placed if self.explained[each.path].is_random):
-            name = next((path for path in apart if self._may_draw_with(one, self.explained[path])), None)
+            shown = {path: shown_in(self.explained[path]) for path in apart}
+            together = (path for path, its in shown.items() if not its or are_drawn_together(one.shown, its))
+            name = next(together, None)
             if name is not None and one.path in self.codes:
                 self._drop(one, f"it may be drawn with {path_text(name)}, which stays in Python")
 
@@ -375,60 +349,7 @@ class _RecipeMaker(RecipeDraft):
         is_of_one_file = self.sources[one.name] == self.sources[first.name]
         return not is_of_one_file and not (one.placements and first.placements)
 
-    @staticmethod
-    def _may_draw_with(one: LeafField, other: LeafExplanation) -> bool:
-        shown = shown_in(other)
-        return not shown or are_drawn_together(one.shown, shown)
-
 
 def explained_recipe(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> LoaderRecipe:
     """Return the recipe of the leaves that the Loader makes. Other leaves are in `left`, with a part that says why."""
     return _RecipeMaker(look, explained=explained).recipe()
-
-
-def mixing_of(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> LiveTransform | None:
-    """Return the transform that mixes one image and one label of each batch; None if nothing is mixed.
-
-    Raises:
-        UnexplainedError: No single transform of a known library does, or other leaves are mixed.
-    """
-    if not look.mixed:
-        return None
-    by = [explained[path].by for path in look.mixed if path in explained]
-    labels = [one for one in by if isinstance(one, ValueExplanation)]
-    known = [each for each in look.transforms if each.batch]
-    is_pair = len(look.mixed) == len(by) == 2 and [one.kind for one in labels] == ["one-hot"]
-    if len(known) != 1 or not is_pair:
-        raise UnexplainedError("the script mixes the samples of a batch in it: see batch=hr.MixUp(…)")
-    try:
-        evaluated(known[0].batch)
-    except (ValueError, SyntaxError, TypeError) as error:  # a look is a file that anybody may have written
-        raise UnexplainedError("the script mixes the samples of a batch in it") from error
-    return known[0]
-
-
-def mixing_code(code: str, image: str, labels: str) -> str:
-    """Return the code of a mixing, with the names of its fields."""
-    tree = ast.parse(code, mode="eval")
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MIXINGS:
-            names = {"field": image, "labels": labels}
-            node.keywords += [ast.keyword(name, ast.Constant(value)) for name, value in names.items()]
-    return ast.unparse(tree)
-
-
-def structure(codes: Mapping[LeafPath, str]) -> str:
-    """Return the expression of a batch with these leaf paths: dicts for strings, lists for numbers.
-
-    Missing list elements are None.
-    """
-    if () in codes:
-        return codes[()]
-    inner: dict[str | int, dict[LeafPath, str]] = {}
-    for path, code in codes.items():
-        inner.setdefault(path[0], {})[path[1:]] = code
-    made = {key: structure(each) for key, each in inner.items()}
-    places = {key: code for key, code in made.items() if isinstance(key, int)}
-    if made and len(places) == len(made):
-        return f"[{', '.join(places.get(place, 'None') for place in range(max(places) + 1))}]"
-    return "{" + ", ".join(f"{key!r}: {code}" for key, code in made.items()) + "}"

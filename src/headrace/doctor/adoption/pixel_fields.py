@@ -77,7 +77,6 @@ class LeafField:
     code: str
     """The leaf as an expression of `batch`."""
     size: tuple[int, int]
-    """Height and width of the leaf."""
     parts: list[AdoptedPart] = field(default_factory=list)
     view: str = "None"
     augment: str | None = None
@@ -111,11 +110,7 @@ class LeafField:
 def pixel_field(
     name: str, column: str, leaf: LeafExplanation, by: PictureExplanation | MaskExplanation | PlaneExplanation
 ) -> LeafField:
-    """Return the field `name` of a leaf from a column of files, without its view.
-
-    Raises:
-        UnexplainedError: No field makes it.
-    """
+    """Return the field `name` of a leaf from a column of files, without its view, or raise UnexplainedError."""
     shape = leaf.seen[0].leaf.shape
     made = LeafField(
         leaf.path,
@@ -142,11 +137,7 @@ def pixel_field(
 def field_by_class(
     leaf: LeafExplanation, name: str, column: str, transform: LiveTransform, dtype: str, layout: str
 ) -> LeafField:
-    """Return the field of an image made by a known library's transform, with the dtype of the batch.
-
-    Raises:
-        UnexplainedError: The transform has another dtype.
-    """
+    """Return the field of an image by a known library's transform. Raises UnexplainedError for another dtype."""
     image = evaluated(transform.image)
     if image.dtype != dtype:
         raise UnexplainedError(f"its values are {dtype}, where its transform makes {image.dtype}")

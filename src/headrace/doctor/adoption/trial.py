@@ -19,8 +19,7 @@ from typing import Any
 
 import psutil
 
-from headrace.doctor.adoption.module import module_text
-from headrace.doctor.adoption.recipe import Adoption, LoaderRecipe
+from headrace.doctor.adoption.recipe import Adoption, LoaderRecipe, module_text
 from headrace.doctor.adoption.trial_process import ANSWERS, IMPORTS, MODULE_FILE, REQUEST, LoaderTrialRequest
 from headrace.doctor.measure import BOUND, RankView, TrainerView
 from headrace.doctor.quantities import percent
@@ -39,7 +38,6 @@ MEMORY_SHARE = 0.5
 WATCH_S = 0.05
 """Interval between memory readings: a process fills fresh memory at about 2 GB/s."""
 LAST_LINES = 3
-"""Lines of its output that are reported."""
 TRIED_AFTER = ("finished", "steps")
 """Ends of a run after which the Loader is tried."""
 NEEDS = "No module named 'headrace"
@@ -54,10 +52,7 @@ def loader_trial(
     look: Path,
     announce: Callable[[str], None],
 ) -> LoaderTrial | None:
-    """Try a Loader in place of a measured run's, if its steps wait for data; None if no Loader is known.
-
-    Its batches are compared with the file `look`. `announce` is called first, since the trial takes time.
-    """
+    """Try a Loader, if one is known and steps wait; `look` has samples to compare, `announce` is called first."""
     if adoption is None:
         return None
     recipe, module = adoption.recipe, adoption.module_text or ""

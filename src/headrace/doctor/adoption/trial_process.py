@@ -30,7 +30,6 @@ IMPORTS, OPENING, FIRST, COMPARING, ALONE, ALONGSIDE = (
 )  # fmt: skip
 """Phases of a trial, in order."""
 MODULE = "headrace_adopted_loader"
-"""Name of the module during the trial."""
 MOST_BATCHES = 2_000
 LEAST_BATCHES = 4
 """Number of batches in a phase below which it may take twice its time."""
@@ -54,7 +53,6 @@ class LoaderTrialRequest:
     """Request of a trial: the module, and the run that it replaces."""
 
     module: str
-    """Text of the module."""
     look: str = ""
     """File of the look with the samples to compare; empty for none."""
     arguments: Mapping[str, int] = field(default_factory=dict)
@@ -166,10 +164,7 @@ def module_of(order: LoaderTrialRequest, folder: Path) -> Any:
 
 
 def stand_in_of(look: Look, place: int) -> Callable[[Any], Any]:
-    """Return a callable that makes the rows that a callable of the look made, and zeros of texts that it was not given.
-
-    A text takes the time that it took.
-    """
+    """Return a callable for the rows that the look's callable made. Other texts give zeros, after the same time."""
     call = look.calls[place]
     rows = {look.columns[call.column][index]: row for index, row in call.rows.items()}
     length = len(next(iter(rows.values())))

@@ -1,7 +1,8 @@
-"""Draft of a recipe, with fields for numbers and texts, and the inputs of leaves for all samples of the dataset."""
+"""Draft of a recipe: fields of numbers and texts, the inputs of leaves for all samples, mixing, and structure."""
 
 from __future__ import annotations
 
+import ast
 import io
 import math
 from collections.abc import Mapping, Sequence
@@ -13,13 +14,16 @@ from PIL import Image
 
 from headrace.doctor.adoption.pixel_fields import CASTS, LeafField
 from headrace.doctor.adoption.recipe import UnexplainedError
+from headrace.doctor.adoption.view_codes import evaluated
 from headrace.doctor.explain import CallExplanation, TokensExplanation, ValueExplanation, explain_value
-from headrace.doctor.explain.look import LeafPath, LeafValue, Look, LookedSample, path_text
+from headrace.doctor.explain.look import LeafPath, LeafValue, LiveTransform, Look, LookedSample, path_text
 from headrace.doctor.explain.pictures import Array
+from headrace.doctor.explain.samples import LeafExplanation
 from headrace.doctor.session.after_run import AdoptedPart
 
 _IMAGES = {"jpg", "jpeg", "png", "webp"}
 """Extensions of members in the column `image`."""
+_MIXINGS = ("MixUp", "CutMix")
 _LISTED = "torch.stack([torch.as_tensor(each) for each in batch[{name!r}]])"
 
 
@@ -58,11 +62,7 @@ class RecipeDraft:
         return self.look.is_stream and ".json." in f".{column}"
 
     def value_code(self, path: LeafPath, by: ValueExplanation | TokensExplanation | CallExplanation) -> str:
-        """Add the field of a leaf, and return the leaf as code.
-
-        Raises:
-            UnexplainedError: No field makes it.
-        """
+        """Add the field of a leaf, and return the leaf as code. Raises UnexplainedError if no field makes it."""
         if isinstance(by, CallExplanation):
             return self._called(path, by)
         return self._tokens(path, by) if isinstance(by, TokensExplanation) else self._value(path, by)
@@ -199,15 +199,10 @@ class PictureSource:
     names: Sequence[str | bytes]
     """Paths, members, or whole files; empty if a column of the dataset's files holds them."""
     column: str | None = None
-    """The column."""
 
 
 def input_names(number: int, look: Look) -> PictureSource:
-    """Return the files of an input for all samples.
-
-    Raises:
-        UnexplainedError: No sequence of the dataset names them.
-    """
+    """Return the files of an input for all samples. Raises UnexplainedError if no sequence of the dataset has them."""
     read: dict[int, list[tuple[tuple[str | None, str | None], ...]]] = {}
     for each in look.samples:
         read.setdefault(each.index, []).append(each.places)
@@ -246,11 +241,7 @@ def _column(names: set[str | None]) -> str:
 
 
 def only_picture(samples: Sequence[LookedSample]) -> int:
-    """Return the number of the only input with pixels.
-
-    Raises:
-        UnexplainedError: There are several, or none.
-    """
+    """Return the number of the only input with pixels. Raises UnexplainedError if there are several, or none."""
     count = min(len(each.inputs) for each in samples)
     pictures = [number for number in range(count) if all(each.pictures[number] for each in samples)]
     if len(pictures) != 1:
@@ -272,11 +263,7 @@ def _png(picture: Array) -> bytes:
 
 
 def values_of(by: ValueExplanation, columns: Mapping[str, Sequence[Any]]) -> list[Any]:
-    """Return the values of all samples by the explanation of some.
-
-    Raises:
-        UnexplainedError: No field makes values of this kind.
-    """
+    """Return the values of all samples by the explanation of some, or raise UnexplainedError."""
     if by.kind == "index":
         return list(range(max(map(len, columns.values()), default=0)))
     if by.column is None or by.kind not in ("equal", "affixed", "class", "affine"):
@@ -288,3 +275,46 @@ def values_of(by: ValueExplanation, columns: Mapping[str, Sequence[Any]]) -> lis
         ranks = {each: rank for rank, each in enumerate(sorted(set(its)))}
         return [ranks[each] for each in its]
     return [by.scale * each + by.shift for each in its] if by.kind == "affine" else its
+
+
+# Mixing and structure of a batch.
+
+
+def mixing_of(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> LiveTransform | None:
+    """Return the transform that mixes one image and label of each batch, if any, or raise UnexplainedError."""
+    if not look.mixed:
+        return None
+    by = [explained[path].by for path in look.mixed if path in explained]
+    labels = [one for one in by if isinstance(one, ValueExplanation)]
+    known = [each for each in look.transforms if each.batch]
+    is_pair = len(look.mixed) == len(by) == 2 and [one.kind for one in labels] == ["one-hot"]
+    if len(known) != 1 or not is_pair:
+        raise UnexplainedError("the script mixes the samples of a batch in it: see batch=hr.MixUp(…)")
+    try:
+        evaluated(known[0].batch)
+    except (ValueError, SyntaxError, TypeError) as error:  # a look is a file that anybody may have written
+        raise UnexplainedError("the script mixes the samples of a batch in it") from error
+    return known[0]
+
+
+def mixing_code(code: str, image: str, labels: str) -> str:
+    tree = ast.parse(code, mode="eval")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MIXINGS:
+            names = {"field": image, "labels": labels}
+            node.keywords += [ast.keyword(name, ast.Constant(value)) for name, value in names.items()]
+    return ast.unparse(tree)
+
+
+def structure(codes: Mapping[LeafPath, str]) -> str:
+    """Return a batch with these leaf paths as code: dicts, or lists (missing elements are None) for numbers."""
+    if () in codes:
+        return codes[()]
+    inner: dict[str | int, dict[LeafPath, str]] = {}
+    for path, code in codes.items():
+        inner.setdefault(path[0], {})[path[1:]] = code
+    made = {key: structure(each) for key, each in inner.items()}
+    places = {key: code for key, code in made.items() if isinstance(key, int)}
+    if made and len(places) == len(made):
+        return f"[{', '.join(places.get(place, 'None') for place in range(max(places) + 1))}]"
+    return "{" + ", ".join(f"{key!r}: {code}" for key, code in made.items()) + "}"

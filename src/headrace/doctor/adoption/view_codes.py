@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import headrace as hr
 from headrace.doctor.explain import Box, LeafPlacement
-from headrace.doctor.explain.look import LiveTransform
+from headrace.doctor.explain.look import LiveTransform, Look
 
 _MOST_CHOSEN = 4
 """Maximum number of distinct scales that count as chosen from a list; more are drawn from a range."""
@@ -148,6 +149,31 @@ def _is_centre(window: Box, whole: Box) -> bool:
 # Transforms of known libraries.
 
 
+def known_transforms(
+    look: Look, size: tuple[int, int], placements: Sequence[LeafPlacement], sources: Sequence[tuple[int, ...]]
+) -> list[LiveTransform]:
+    """Return the transforms of known libraries that make leaves of this size and that the Loader supports."""
+    found: dict[tuple[object, ...], LiveTransform] = {}
+    for each in look.transforms:
+        try:
+            is_known = all(becomes is not None for _, becomes, _ in each.parts)
+            if is_known and draws(each) and fits(each, size, placements, sources):
+                for code in (each.image, *each.augment):
+                    evaluated(code)
+                found.setdefault((each.image, each.view, each.augment), each)
+        except (ValueError, SyntaxError, TypeError):  # a look is a file that anybody may have written
+            continue
+    return list(found.values())
+
+
+def why_no_transform(look: Look) -> str:
+    lacking = {part: None for each in look.transforms for part, becomes, _ in each.parts if becomes is None}
+    if not lacking:
+        return "no transform of a known library"
+    names = ", ".join(re.sub(r"^<(\S+) object at .*>$", r"\1", each) for each in lacking)
+    return f"the Loader lacks {names} of its transforms"
+
+
 def fits(
     transform: LiveTransform,
     size: tuple[int, int],
@@ -207,13 +233,7 @@ def argument_of(code: str, name: str) -> str:
 
 
 def evaluated(code: str) -> Any:
-    """Return the object of a view, augmentation or image from its code: `hr.NAME(…)` of literals and nested calls.
-
-    Nothing else is executed.
-
-    Raises:
-        ValueError: The code is anything else.
-    """
+    """Return the object of a view, augmentation or image from code: `hr.NAME(…)` of literals. Else ValueError."""
     return _value(ast.parse(code, mode="eval").body)
 
 

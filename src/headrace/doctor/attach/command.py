@@ -21,11 +21,11 @@ from headrace.doctor.attach.process_tree import (
     Leftover,
     Patience,
     ProcessGroup,
+    StandstillMarks,
     adopting_orphans,
     end_leftovers,
 )
 from headrace.doctor.attach.signals import ControllingTerminal, SignalRelay
-from headrace.doctor.attach.standstill import StandstillMarks
 from headrace.doctor.probe import ProbeSettings
 from headrace.doctor.probe.look.value_look import HANGS, LOOK_FILE
 from headrace.doctor.session.model import CommandOutcome, Standstill
@@ -47,7 +47,6 @@ _OFFLINE = {
 _TRACKER_FOLDERS = ("WANDB_DIR", "COMET_OFFLINE_DIRECTORY", "NEPTUNE_DATA_DIRECTORY", "NEPTUNE_LOG_DIRECTORY")
 _TRACKER_ADDRESSES = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
 _SERVER_IDS = ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID")
-"""Ids that are only valid on their server."""
 LOOK_S = 0.2
 OUTPUT = "output"
 """Name of the file for the output of a command that is not shown, in its session's folder."""
@@ -126,8 +125,6 @@ def run_command(
 
 
 class _Running:
-    """The command, and everything that watches it."""
-
     def __init__(self, settings: ProbeSettings) -> None:
         self._terminal = ControllingTerminal()
         self._group = ProcessGroup()
@@ -142,7 +139,8 @@ class _Running:
         """Requests to end that may take as long as the command likes: an observed run saves the user's own weights."""
         self._ends = list(ENDS_S)
         self._look_hangs = Path(settings.folder) / (LOOK_FILE + HANGS)
-        self._hung: list[float] = []
+        self._end_from_s: float | None = None
+        """Time from which the command is ended, since it stands still or its look at samples hangs."""
         self._marks = StandstillMarks(Path(settings.folder), self._descendants)
         self._standstill: Standstill | None = None
         self._is_stalled = False
@@ -169,8 +167,10 @@ class _Running:
                 self._standstill = self._marks.standstill()
             elif not self._patient_requests and not self._is_stalled and self._marks.stands():
                 self._end_standstill()
-            asked_s = self.signals.asked_s[self._patient_requests :] + self._hung_s()
-            while asked_s and self._ends and time.monotonic() - asked_s[0] > self._ends[0][0]:
+            if self._end_from_s is None and self._look_hangs.exists():  # a process whose sample never came may not end
+                self._end_from_s = time.monotonic()
+            since_s = next(iter(self.signals.asked_s[self._patient_requests :]), self._end_from_s)
+            while since_s is not None and self._ends and time.monotonic() - since_s > self._ends[0][0]:
                 self._descendants.signal_all(self._ends.pop(0)[1])
             if most_s is not None and time.monotonic() - self._start > most_s:
                 self._was_late = True
@@ -180,14 +180,8 @@ class _Running:
 
     def _end_standstill(self) -> None:
         self._standstill, self._is_stalled = self._marks.standstill(), True
-        self._hung.append(time.monotonic())
+        self._end_from_s = time.monotonic()
         self._group.signal(self.pid, signal.SIGINT)
-
-    def _hung_s(self) -> list[float]:
-        """Return when the look at samples ended with a sample that never came, if it did: its process may not end."""
-        if not self._hung and self._look_hangs.exists():
-            self._hung.append(time.monotonic())
-        return self._hung
 
     def clear(self, patience: Patience) -> list[Leftover]:
         """Wait for its other processes, and end those that remain."""
@@ -239,10 +233,7 @@ class _Running:
         return False
 
     def _stopped(self, signum: int) -> None:
-        """Stop this process as a shell stops a job: the command wants the terminal, or the user its place.
-
-        A command stopped by SIGSTOP is left to whoever stopped it.
-        """
+        """Stop this process as a shell stops a job, unless SIGSTOP stopped the command: whoever sent it resumes it."""
         if signum == signal.SIGSTOP:
             return
         wants_terminal = signum in (signal.SIGTTIN, signal.SIGTTOU)

@@ -1,19 +1,23 @@
-"""Processes of the command: its descendants, orphans and detached processes included, and leftovers."""
+"""Processes of the command: descendants, orphans and detached ones included; leftovers, and when they stand still."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
+from headrace.doctor.probe.training.run_end import MARK
+from headrace.doctor.session.model import Standstill
 from headrace.system import read_text
 
 _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37  # prctl(2)
@@ -39,7 +43,7 @@ class ProcessStat:
 
 def process_stat(pid: int) -> ProcessStat | None:
     """Return the state of a process, or None if it no longer exists."""
-    with contextlib.suppress(psutil.Error, ProcessLookupError):
+    with suppress(psutil.Error, ProcessLookupError):
         process = psutil.Process(pid)
         with process.oneshot():
             status, parent, started_s = process.status(), process.ppid(), process.create_time()
@@ -49,7 +53,7 @@ def process_stat(pid: int) -> ProcessStat | None:
 
 def command_line(pid: int) -> list[str]:
     """Return a process's arguments, or none if it has ended."""
-    with contextlib.suppress(psutil.Error):
+    with suppress(psutil.Error):
         found: list[str] = psutil.Process(pid).cmdline()
         return found
     return []
@@ -76,7 +80,7 @@ class ProcessGroup:
 
     def signal(self, member: int, signum: int) -> None:
         """Signal the whole group, or only `member` if it has left the group."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+        with suppress(ProcessLookupError, PermissionError):
             if os.getpgid(member) == self.number:
                 os.killpg(self.number, signum)
             else:
@@ -86,7 +90,7 @@ class ProcessGroup:
         self._first.wait()
 
 
-@contextlib.contextmanager
+@contextmanager
 def adopting_orphans() -> Iterator[None]:
     """Adopt orphaned descendants in place of init, so that none is lost."""
     libc = ctypes.CDLL(None)
@@ -126,10 +130,7 @@ class Descendants:
         return None if self._command is None else process_stat(self._command)
 
     def look(self) -> None:
-        """Find new and ended processes, and reap orphans, which falls to this process.
-
-        A signal handler may look at the same time, so nothing changes before the last statement.
-        """
+        """Find new and ended processes, and reap orphans. A signal handler may look too, so only the end assigns."""
         pids = set(psutil.pids())
         known = [process_stat(pid) for pid in self.live]
         live = {now.pid: now for now in known if now is not None and self._is_live(now)}
@@ -154,7 +155,7 @@ class Descendants:
         for pid in list(pids):
             now = process_stat(pid)
             if now is not None and now.started_s == live[pid].started_s:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
+                with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signum)
 
     def _is_ours(self, now: ProcessStat, live: dict[int, ProcessStat]) -> bool:
@@ -249,3 +250,62 @@ def end_leftovers(
     fates.update(dict.fromkeys(attached(), "stuck"))
     fates.update({pid: "left" for pid in descendants.live if is_detached(pid)})
     return [Leftover(pid, commands[pid], fate) for pid, fate in sorted(fates.items())]
+
+
+IDLE_CORES = 0.1
+"""Cores that all processes use together, below which none of them works for the thread that waits."""
+CORE_BYTES_S = 5e6
+"""Reads and writes that count as the work of one core, in bytes per second."""
+CHECKED_S = 3.0
+WORKING_S = 600.0
+"""Time for which they may work until the command counts as standing still nevertheless."""
+SHARED_MEMORY = "/dev/shm"
+
+
+class StandstillMarks:
+    """Marks of training threads that stand still, and the work of the command's processes meanwhile."""
+
+    def __init__(self, folder: Path, descendants: Descendants) -> None:
+        self._folder, self._descendants = folder, descendants
+        self._first_s: float | None = None
+        self._since_s = 0.0
+        self._done_s: dict[int, float] = {}
+
+    def stands(self) -> bool:
+        """Return True once a training thread stands still, and no process of the command works for it."""
+        marks, now = list(self._folder.glob(f"{MARK}*")), time.monotonic()
+        if not marks:
+            self._first_s = None
+        elif self._first_s is None:
+            self._first_s, self._since_s, self._done_s = now, now, self._work_s(marks)
+        elif now - self._since_s >= CHECKED_S:
+            done_s = self._work_s(marks)
+            worked_s = sum(each - self._done_s.get(pid, 0.0) for pid, each in done_s.items())
+            has_idled = worked_s < IDLE_CORES * (now - self._since_s) and done_s.keys() == self._done_s.keys()
+            if has_idled or now - self._first_s > WORKING_S:
+                return True
+            self._since_s, self._done_s = now, done_s
+        return False
+
+    def _work_s(self, marks: Iterable[Path]) -> dict[int, float]:
+        """Return the work of each process so far, in seconds of a core. Ranks that wait for each other may spin."""
+        spinning, found = set[int](), dict[int, float]()
+        for mark in marks:
+            with suppress(OSError):  # its thread moves again
+                spinning.update([int(mark.name.removeprefix(MARK))] if mark.stat().st_size else [])
+        for pid in list(self._descendants.live):
+            with suppress(psutil.Error, OSError):  # it has ended
+                process = psutil.Process(pid)
+                used, moved = process.cpu_times(), process.io_counters()
+                found[pid] = (moved.read_chars + moved.write_chars) / CORE_BYTES_S
+                found[pid] += 0.0 if pid in spinning else used.user + used.system
+        return found
+
+    def standstill(self) -> Standstill:
+        """Return the state of all processes now."""
+        self._descendants.look()
+        try:
+            free = shutil.disk_usage(SHARED_MEMORY).free
+        except OSError:
+            free = None
+        return Standstill({pid: one.status for pid, one in self._descendants.live.items()}, free)

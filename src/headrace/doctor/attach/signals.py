@@ -26,11 +26,7 @@ class SignalRelay:
     `wake` becomes readable after each signal or end of a child.
     """
 
-    def __init__(
-        self,
-        signal_group: Callable[[int, int], None],
-        signal_all: Callable[[int], None],
-    ) -> None:
+    def __init__(self, signal_group: Callable[[int, int], None], signal_all: Callable[[int], None]) -> None:
         """Store functions to signal the command's group, and all its processes."""
         self._signal_group = signal_group
         self._signal_all = signal_all
@@ -65,7 +61,6 @@ class SignalRelay:
 
     @property
     def requests(self) -> int:
-        """Number of requests to end."""
         return len(self.asked_s)
 
     def started(self, command: int) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from headrace.doctor.causes.cause import all_causes
-from headrace.doctor.causes.diagnosis import diagnose
+from headrace.doctor.causes.diagnosis import MOST_WORDS, diagnose
 from headrace.doctor.causes.loader import is_lost, is_unsure
-from headrace.doctor.causes.outcomes import ProofOutcome, control_means_us, outcomes
 from headrace.doctor.causes.prescription import (
     LEAST_STEPS,
     Recommended,
@@ -16,5 +15,4 @@ from headrace.doctor.causes.prescription import (
     slowed,
 )
 from headrace.doctor.causes.processes import LAUNCHERS, failed_process, hanging
-from headrace.doctor.causes.remedy import EFFORTS, Edit, Prescription, Remedy
-from headrace.doctor.causes.verdict import MOST_WORDS
+from headrace.doctor.causes.remedy import EFFORTS, Edit, Prescription, ProofOutcome, Remedy, control_means_us, outcomes

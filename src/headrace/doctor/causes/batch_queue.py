@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.doctor.causes.cause import LEADS, Cause, of_steps
-from headrace.doctor.causes.stage_names import each_words, part_of_wait
+from headrace.doctor.causes.stages import each_words, part_of_wait
 from headrace.doctor.measure import HELD_UP, Finding, TrainerView
 from headrace.doctor.quantities import duration, percent
 from headrace.doctor.session.model import Session

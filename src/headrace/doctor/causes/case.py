@@ -93,16 +93,6 @@ class Case:
         share = None if self.recorded is None else self.recorded.setup.cores
         return share if share is not None or self.host is None else self.host.cores
 
-    @property
-    def free_bytes(self) -> float | None:
-        """Minimum free memory over all readings."""
-        return None if self.host is None else self.host.least_free_bytes
-
-    @property
-    def free_shared_bytes(self) -> float | None:
-        """Minimum free memory in /dev/shm over all readings."""
-        return None if self.host is None else self.host.free_shared_bytes
-
     @cached_property
     def has_gpu(self) -> bool:
         return uses_gpu(self.session, self.view.trainer)
@@ -138,13 +128,6 @@ class Case:
             items = 1.0  # an item is the batch
         return None if items is None else items * self.making.item_samples
 
-    @cached_property
-    def shapes(self) -> list[str]:
-        """Shapes of the batches that measured steps received, most frequent first."""
-        trainer = self.view.trainer
-        seen = [shape for row in self.view.training.gets if (shape := trainer.gets.shape[row]) is not None]
-        return [trainer.shapes[number] for number in sorted(set(seen), key=seen.count, reverse=True)]
-
     def part_us(self, name: str) -> float:
         """Return the mean time per step of one part of the step, on the training thread."""
         budget = self.view.budget
@@ -156,7 +139,6 @@ class Case:
         return sum(part.us for part in split.parts if part.name in names) if split is not None else 0.0
 
     def step_share(self, us: float) -> float:
-        """Return a time as a share of the step."""
         return us / self.step_us if self.step_us else 0.0
 
     @property
@@ -177,10 +159,7 @@ class Case:
         return self.wait_share + self.step_share(slowed_us + peers_us)
 
     def least_us(self, change: Change) -> float:
-        """Return the shortest step that a change can give, by the shares of a step that it takes away.
-
-        A shorter production gains no more than its own share, and no more than the step waits for it.
-        """
+        """Return the shortest step that a change can give: it gains its share of the step, and at most the wait."""
         run = self.recorded
         if run is None:
             return 0.0
@@ -201,36 +180,17 @@ class Case:
 
     def predict_between(self, usual: Change, least: Change, most: Change) -> Prediction | None:
         """Predict the usual change, with an interval from the `least` change to the `most` change."""
-        made = [one for change in (usual, least, most) if (one := self.predict(change)) is not None]
-        if not made:
+        made, low, high = (self.predict(change) for change in (usual, least, most))
+        if made is None or low is None or high is None:
             return None
-        return replace(
-            made[0], low_us=min(made[0].low_us, made[1].low_us), high_us=max(made[0].high_us, made[2].high_us)
-        )
-
-    def step_left(self, part: float, spare: float, what: str) -> Factor:
-        """Return the factor that remains of a step's own time if a share of one part's work is dropped.
-
-        Some of the time stays: launching kernels takes as long for few tokens or pixels as for many.
-
-        Args:
-            part: The part's share of a whole step.
-            spare: Share of the part's work that can be dropped.
-            what: Assumption about the part, as the text after "50 % to 100 % of".
-        """
-        of_own = min(part / (1 - self.wait_share), 1.0) if self.wait_share < 1 else 0.0
-        least, usual, most = (1 - share * of_own * spare for share in GOES_WITH)
-        return Factor(least, usual, most, False, f"The prediction assumes that 50 % to 100 % of {what}.")
+        return replace(made, low_us=min(made.low_us, low.low_us), high_us=max(made.high_us, high.high_us))
 
     def is_faster(self, prediction: Prediction | None) -> bool:
         """Return True if the speedup is worth a change."""
         return prediction is not None and LEAST_SPEEDUP * prediction.step_us <= self.step_us
 
     def edit(self, wanted: WantedEdit) -> Edit | None:
-        """Return the edit as a diff, without new files.
-
-        Returns None if the edit is uncertain, does not change exactly one file, or would show a credential.
-        """
+        """Return the edit as a diff; None if it is uncertain, shows a credential, or changes not exactly one file."""
         files = [one for one in self.script.changed(wanted) or [] if one.before is not None]
         if len(files) != 1:
             return None
@@ -238,10 +198,7 @@ class Case:
         return Edit(files[0].path, files[0].line, diff) if without_credentials(diff) == diff else None
 
     def root_of(self, files: Sequence[str]) -> str:
-        """Return the folder that file names in a diff are relative to.
-
-        This is the current folder if it contains all files, because `patch` rejects paths that leave its folder.
-        """
+        """Return the root of paths in a diff: the current folder if it has all files, since `patch` stays below it."""
         here = self.sources.root
         if not files or all(not os.path.relpath(one, here).startswith(os.pardir) for one in files):
             return here
@@ -249,10 +206,7 @@ class Case:
 
 
 def case_of(session: Session, diagnosis: Diagnosis, view: TrainerView, sources: ScriptSources) -> Case | None:
-    """Return the case of a session.
-
-    Returns None if no step was measured, no step waited for a DataLoader, or the loader is Headrace's own.
-    """
+    """Return the case of a session; None if no step was measured or waited for a DataLoader that is not Headrace's."""
     if view.budget is None or not view.batch_production:
         return None
     return Case(session, diagnosis, view, view.batch_production[0], sources)
@@ -265,11 +219,20 @@ def _left(stage: StagePart, changes: Mapping[str, StageChange]) -> float:
     return computing * change.cpu + (1 - computing) * change.wait
 
 
+def goes_with(spare: float, what: str) -> Factor:
+    """Return the factor that remains of a step's own time if this share of its work on tokens or pixels is dropped.
+
+    Some of the time stays: launching kernels takes as long for few as for many. `what`: the assumption, after "50 % to
+    100 % of".
+    """
+    least, usual, most = (1 - share * spare for share in GOES_WITH)
+    return Factor(least, usual, most, False, f"The prediction assumes that 50 % to 100 % of {what}.")
+
+
 def share_of(stages: Iterable[StagePart]) -> float:
     """Return the stages' share of the workers' busy time."""
     return sum(one.share for one in stages)
 
 
 def sample_us(stages: Iterable[StagePart]) -> float:
-    """Return the stages' time per sample in microseconds."""
     return sum(one.wall_us for one in stages)

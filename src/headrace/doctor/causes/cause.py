@@ -92,10 +92,7 @@ class RemedyKind:
     code: str
     title: str
     """Short name of the change without figures."""
-    what: str
-    """Instruction for the documentation."""
     effort: str
-    """Level of effort from `EFFORTS`."""
     propose: Callable[[Case, RemedyKind], Proposal | None]
     """Function that computes the proposal; None if the remedy does not apply to the run."""
     hint: str = ""
@@ -180,13 +177,5 @@ class RemedyKind:
     def _helps(self, *, costs: Sequence[str], hint: str, **fields: Any) -> Proposal:
         costs = [*(costs or self.costs)]
         return Proposal(
-            Remedy(
-                self.code,
-                self.title,
-                helps=True,
-                costs=costs,
-                hint=hint or self.hint,
-                effort=self.effort,
-                **fields,
-            )
+            Remedy(self.code, self.title, helps=True, costs=costs, hint=hint or self.hint, effort=self.effort, **fields)
         )

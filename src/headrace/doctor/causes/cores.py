@@ -7,10 +7,7 @@ from statistics import median
 
 from headrace.doctor.causes.case import WORTH
 from headrace.doctor.causes.cause import MACHINE, Cause, Run, of_machines
-from headrace.doctor.measure import (
-    Finding,
-    Host,
-)
+from headrace.doctor.measure import Finding, Host
 from headrace.doctor.quantities import counted, number, percent
 
 THREADS, WORKERS = "threads", "workers-cores"
@@ -31,7 +28,6 @@ def _shortages(host: Host) -> Iterator[Finding]:
 
 
 core_findings = of_machines(_shortages)
-"""Shortages of cores on each machine."""
 
 
 def is_crowded(run: Run) -> bool:

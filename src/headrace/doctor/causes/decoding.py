@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.doctor.causes.case import WORTH, Case, sample_us, share_of
 from headrace.doctor.causes.cause import Cause, Proposal, RemedyKind
 from headrace.doctor.causes.remedy import FEW_LINES
 from headrace.doctor.measure import TrainerView
 from headrace.doctor.quantities import duration, percent
+from headrace.doctor.session.after_run import LookedImage
 from headrace.doctor.session.model import Session
 from headrace.doctor.simulate import scaled, untimed
 
@@ -37,54 +38,48 @@ READER_FILTERS = {
 
 @dataclass(frozen=True)
 class ScriptView:
-    """View of an image in a script: its window and its values.
-
-    Steps and values are code with `hr` for headrace.
-    """
+    """View of an image in a script. A reader has no augmentations, so values after them are left out."""
 
     library: str
     """Library that decodes images: Pillow or OpenCV."""
-    steps: tuple[str, ...]
-    """Steps of the view, `hr.RandomResizedCrop(192, scale=(0.5, 1.0))`; none for the whole image."""
-    dtype: str = "uint8"
-    normalize: str = ""
-    """`hr.IMAGENET`, or `hr.Normalize(mean, std)`; empty without normalization."""
-    filter: str = "bilinear"
-    """Resize filter of the script."""
+    image: LookedImage = field(default_factory=LookedImage)
+    """Recipe of an inspected sample; by default, the whole image."""
     replaces: frozenset[str] = frozenset()
     """Labels of the transforms that the view, the dtype and `normalize` cover."""
 
     @property
+    def normalize(self) -> str:
+        return "" if self.image.is_augmented else self.image.normalize
+
+    @property
     def window(self) -> str:
         """Name of the first step that crops or resizes; empty for the whole image."""
-        names = [step.removeprefix("hr.").partition("(")[0] for step in self.steps]
+        names = [step.removeprefix("hr.").partition("(")[0] for step in self.image.steps]
         return next((name for name in names if "Flip" not in name), "")
 
     @property
     def reader_filter(self) -> str | None:
         """ImageReader's name of the script's filter; None if it lacks the filter."""
-        return READER_FILTERS[self.library].get(self.filter)
+        return READER_FILTERS[self.library].get(self.image.filter)
 
     @property
     def code(self) -> str:
-        steps = self.steps[0] if len(self.steps) == 1 else f"[{', '.join(self.steps)}]"
-        values = [f'dtype="{self.dtype}"'] * (self.dtype != "uint8") + [f"normalize={self.normalize}"] * bool(
-            self.normalize
-        )
+        image, values = self.image, list[str]()
+        steps = image.steps[0] if len(image.steps) == 1 else f"[{', '.join(image.steps)}]"
+        if image.dtype != "uint8" and not image.is_augmented:
+            values.append(f'dtype="{image.dtype}"')
+        if self.normalize:
+            values.append(f"normalize={self.normalize}")
         if self.window and self.reader_filter not in (None, "triangle"):
             values.append(f'filter="{self.reader_filter}"')
         if self.library != OPENCV:  # which turns images by their EXIF orientation
             values.append("exif=False")
-        text = f"hr.ImageReader({', '.join([*([f'view={steps}'] if self.steps else []), *values])})"
+        text = f"hr.ImageReader({', '.join([*([f'view={steps}'] if image.steps else []), *values])})"
         return text.replace("hr.", "headrace.")
 
 
 def script_view(session: Session, view: TrainerView) -> ScriptView | None:
-    """Return the view of the images in the loader that a training waits for; None if no image is decoded.
-
-    It comes from inspected samples; without them, it is the whole image. A reader has no augmentations, so values after
-    them are left out.
-    """
+    """Return the view of the images in the loader that a training waits for; None if no image is decoded."""
     if not view.batch_production:
         return None
     stages = [(one.category, one.label) for one in view.batch_production[0].stages]
@@ -97,16 +92,10 @@ def script_view(session: Session, view: TrainerView) -> ScriptView | None:
         return None
     image = session.looked_image
     if image is None:
-        return ScriptView(library, ())
+        return ScriptView(library)
     covered = GEOMETRY if image.is_augmented else GEOMETRY | VALUES
-    return ScriptView(
-        library=library,
-        steps=tuple(image.steps),
-        dtype="uint8" if image.is_augmented else image.dtype,
-        normalize="" if image.is_augmented else image.normalize,
-        filter=image.filter,
-        replaces=frozenset(covered.intersection(label for category, label in stages if category == "transform")),
-    )
+    labels = (label for category, label in stages if category == "transform")
+    return ScriptView(library, image, frozenset(covered.intersection(labels)))
 
 
 def image_reader(case: Case, kind: RemedyKind) -> Proposal | None:
@@ -136,7 +125,7 @@ def _difference(view: ScriptView) -> str:
     """Describe the pixel difference: without the script's filter, a reader uses Pillow's BILINEAR triangle filter."""
     if view.reader_filter is not None or not view.window:
         return "pixels that differ by rounding"
-    return f"pixels of a bilinear filter in place of {view.filter}"
+    return f"pixels of a bilinear filter in place of {view.image.filter}"
 
 
 def _and_view(view: ScriptView) -> str:
@@ -147,13 +136,6 @@ def _and_view(view: ScriptView) -> str:
 
 CAUSE = Cause(
     remedies=[
-        RemedyKind(
-            "image-reader",
-            "ImageReader in place of decoding and what follows it",
-            "Use `ImageReader` or `decode_image` with the script's own view, in place of Pillow's or OpenCV's decoding "
-            "and what follows it",
-            FEW_LINES,
-            image_reader,
-        ),
+        RemedyKind("image-reader", "ImageReader in place of decoding and what follows it", FEW_LINES, image_reader)
     ]
 )

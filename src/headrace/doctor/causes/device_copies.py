@@ -12,13 +12,8 @@ from headrace.doctor.measure import COPY
 from headrace.doctor.quantities import duration, percent, size
 from headrace.doctor.simulate import Change, Factor
 
-COPY_LEFT = Factor(
-    0.0,
-    0.5,
-    1.0,
-    False,
-    "How much of a copy runs alongside the step was not measured: the prediction assumes all to none.",
-)
+_UNSURE = "How much of a copy runs alongside the step was not measured: the prediction assumes all to none."
+COPY_LEFT = Factor(0.0, 0.5, 1.0, False, _UNSURE)
 
 
 def pin_memory(case: Case, kind: RemedyKind) -> Proposal | None:
@@ -81,7 +76,6 @@ CAUSE = Cause(
         RemedyKind(
             "pin-memory",
             "batches pinned by a thread",
-            "Pin batches in a thread of the training process",
             SETTING,
             pin_memory,
             hint="DataLoader(…, pin_memory=True), and batch.to(device, non_blocking=True)",
@@ -91,7 +85,6 @@ CAUSE = Cause(
         RemedyKind(
             "device-prefetch",
             "the next batch copied to the device on a side stream",
-            "Copy, cast and normalise the next batch on a side stream",
             ONE_LINE,
             device_prefetch,
             hint='for batch in headrace.DevicePrefetcher(loader, "cuda"): …; with normalize=headrace.IMAGENET images '
@@ -99,5 +92,5 @@ CAUSE = Cause(
             key="device_prefetch",
             value="`true`",
         ),
-    ],
+    ]
 )

@@ -8,13 +8,8 @@ from collections.abc import Iterator
 
 from headrace.doctor.causes.case import WORTH_SAYING
 from headrace.doctor.causes.cause import APART, Cause, of_steps
-from headrace.doctor.causes.stage_names import place_words
-from headrace.doctor.measure import (
-    Finding,
-    TrainerView,
-    pass_of,
-    whole_fact,
-)
+from headrace.doctor.causes.stages import place_words
+from headrace.doctor.measure import Finding, TrainerView, pass_of, whole_fact
 from headrace.doctor.quantities import counted, duration, percent
 from headrace.doctor.session.model import Session
 
@@ -72,9 +67,7 @@ def _loader_words(view: TrainerView, number: int) -> str:
 
 
 CAUSE = Cause(
-    findings={
-        EVALUATION_WAITS: "Evaluations take 1 % of the time or more.",
-    },
+    findings={EVALUATION_WAITS: "Evaluations take 1 % of the time or more."},
     find=of_steps(evaluation_findings),
     order=APART,
     explains=(EVALUATION_WAITS,),

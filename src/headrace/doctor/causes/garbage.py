@@ -12,7 +12,6 @@ from headrace.doctor.session.model import GarbageCollections, ProbedProcess, Ses
 from headrace.doctor.session.trainers import Trainer
 
 Collected = tuple[list[GarbageCollections], float]
-"""Collections, and their share of a time."""
 
 
 def garbage_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
@@ -59,12 +58,8 @@ def _of_workers(session: Session, trainer: Trainer, within: Callable[[float], bo
 
 def _within(processes: Iterable[ProbedProcess], within: Callable[[float], bool], whole_us: float) -> Collected:
     """Return the collections that began and ended in the measured steps, and their share of a time in these."""
-    found = [
-        one
-        for process in processes
-        for one in process.collections
-        if within(one.time if one.since is None else one.since) and within(one.time)
-    ]
+    collected = (one for process in processes for one in process.collections)
+    found = [one for one in collected if within(one.time if one.since is None else one.since) and within(one.time)]
     return found, min(sum(one.spent for one in found) / whole_us, 1.0) if whole_us > 0 else 0.0
 
 

@@ -15,7 +15,7 @@ from headrace.doctor.causes.remedy import ANOTHER_LOADER
 from headrace.doctor.edits import ADOPTED, WantedEdit, is_prefetched
 from headrace.doctor.quantities import counted, duration, number, size
 from headrace.doctor.session.after_run import AdoptedPart, LoaderTrial
-from headrace.doctor.simulate import FeedSetup, NativeFeed, RecordedRun, predicted
+from headrace.doctor.simulate import NativeFeed, RecordedRun, predicted, setting
 
 EXACT, NONE = "exact", "no"
 """Degrees to which the Loader covers the dataset's work: everything, nothing. "part" is in between."""
@@ -50,13 +50,14 @@ def loader(case: Case, kind: RemedyKind) -> Proposal | None:
         return kind.would_not(why_not or "It was tried, and there is no recorded step to compare it with.")
     feed, is_exact = native_feed(run, trial), trial.degree == EXACT
     python_us = _python_us(case, trial) if _lost(trial) else 0.0
-    feed = replace(feed, batch_us=tuple(one + python_us / _makers(case) for one in feed.batch_us))
-    feed = replace(feed, cpu_us=feed.cpu_us + python_us)
+    batch_us = tuple(one + python_us / max(case.workers, 1) for one in feed.batch_us)
+    feed = replace(feed, batch_us=batch_us, cpu_us=feed.cpu_us + python_us)
     kind = kind.titled(f"{kind.title} ({trial.degree})")
-    why = f"{_why(case, trial)} {trial.reason} {_in_python(python_us)}".rstrip()
+    stays = f"What stays in Python takes {duration(python_us)} a batch of one process." if python_us else ""
+    why = f"{_why(case, trial)} {trial.reason} {stays}".rstrip()
     proposal = kind.tried(
         case,
-        lambda setup: fed_by(setup, feed),
+        setting(feed=feed),
         why=why,
         confidence=MEDIUM if trial.loaded_us and is_exact else LOW,
         costs=_costs(trial),
@@ -65,7 +66,7 @@ def loader(case: Case, kind: RemedyKind) -> Proposal | None:
         injects={"module": trial.module, "loaders": case.loaders} if is_exact else None,
     )
     if proposal is None:
-        step_us = predicted(run, fed_by(run.setup, feed)).step_us
+        step_us = predicted(run, replace(run.setup, feed=feed)).step_us
         return kind.would_not(f"{why} It would give {duration(step_us)} a step in place of {duration(case.step_us)}.")
     remedy = replace(proposal.remedy, degree=trial.degree, parts=trial.parts, coverage=coverage(trial))
     if remedy.edit is not None:
@@ -95,24 +96,12 @@ def _lost(trial: LoaderTrial) -> list[str]:
 
 
 def _python_us(case: Case, trial: LoaderTrial) -> float:
-    """Return the CPU time per batch that stays in Python: all except decoding and transforms, as a lower bound.
-
-    If an array of pixels stays in Python, so does its decoding. Its share is unknown, so all CPU time counts.
-    """
+    """Return a lower bound of the CPU time per batch that stays in Python; all of it if pixels stay there, too."""
     making_us = _present_cpu_us(case) * (case.samples_a_batch or 1)
     kinds = {**trial.leaves, **trial.left}
     is_beside = all(kinds.get(path, "").count(",") < 2 for path in _lost(trial))
     done = sum(one.share for name in ("decode", "transform") for one in case.stages(name)) if is_beside else 0.0
     return making_us * max(0.0, 1.0 - done)
-
-
-def _in_python(python_us: float) -> str:
-    return f"What stays in Python takes {duration(python_us)} a batch of one process." if python_us else ""
-
-
-def _makers(case: Case) -> int:
-    workers = case.facts.get("num_workers")
-    return workers if isinstance(workers, int) and workers > 0 else 1
 
 
 def _why_not(case: Case, trial: LoaderTrial) -> str:
@@ -132,21 +121,15 @@ def _why_not(case: Case, trial: LoaderTrial) -> str:
     return ""
 
 
-def fed_by(setup: FeedSetup, feed: NativeFeed) -> FeedSetup:
-    """Return the setup with this loader in place of workers: no worker start-up, and nothing to unpickle."""
-    return replace(setup, feed=feed)
-
-
 def native_feed(run: RecordedRun, trial: LoaderTrial) -> NativeFeed:
     """Return the loader as the trial measured it, fitted to the measurement alongside a training stand-in."""
     mean_us = fmean(trial.batch_us)
     feed = NativeFeed(tuple(trial.batch_us), mean_us if trial.cpu_us is None else trial.cpu_us, QUEUE)
     if not trial.loaded_us or trial.stand_in_us is None:
         return replace(feed, error=UNLOADED_ERROR)
-    setup = fed_by(run.setup, feed)
     # The stand-in rarely takes exactly as long as the step that it represents.
     more_us = run.unhindered_us() - trial.stand_in_us
-    simulated_us = predicted(run, setup).step_us
+    simulated_us = predicted(run, replace(run.setup, feed=feed)).step_us
     stretch = max(fmean(trial.loaded_us) + more_us, run.unhindered_us()) / simulated_us
     error = math.hypot(DRIFT_ERROR, STRETCH_ERROR * math.log(stretch), _uncertainty(trial.loaded_us))
     return replace(feed, stretch=stretch, error=error)
@@ -218,7 +201,6 @@ CAUSE = Cause(
         RemedyKind(
             "loader",
             "Headrace's Loader in place of the DataLoader",
-            "Use Headrace's [Loader](../loader.md) in place of the script's Dataset and DataLoader",
             ANOTHER_LOADER,
             loader,
             key="loader",

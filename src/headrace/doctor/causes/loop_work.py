@@ -8,15 +8,8 @@ from dataclasses import replace
 from headrace.doctor.causes.case import MEDIUM, WORTH, Case
 from headrace.doctor.causes.cause import LEADS, Cause, Proposal, RemedyKind, of_steps
 from headrace.doctor.causes.remedy import FEW_LINES
-from headrace.doctor.causes.stage_names import place_words
-from headrace.doctor.measure import (
-    BOUND,
-    DATA_WORK,
-    UNSEEN,
-    WAIT,
-    Finding,
-    TrainerView,
-)
+from headrace.doctor.causes.stages import place_words
+from headrace.doctor.measure import BOUND, DATA_WORK, UNSEEN, WAIT, Finding, TrainerView
 from headrace.doctor.quantities import duration, percent
 from headrace.doctor.session.model import Session
 from headrace.doctor.simulate import FeedSetup, StageChange, name_of
@@ -114,11 +107,10 @@ CAUSE = Cause(
         RemedyKind(
             "data-work",
             "Data work of the training loop done by the workers",
-            "Let workers do what the training loop itself does with batches, where that takes 2 % of a step",
             FEW_LINES,
             data_work,
             hint="do it in __getitem__, in collate_fn, or before the loader in a pipeline",
             costs=("the same work for each worker's batches",),
-        ),
+        )
     ],
 )

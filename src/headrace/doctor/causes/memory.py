@@ -32,12 +32,6 @@ def kill_findings(host: Host) -> Iterator[Finding]:
         )
 
 
-def memory_findings(host: Host) -> Iterator[Finding]:
-    """Yield shortages of a machine's memory."""
-    yield from _copied(host)
-    yield from _shared_memory(host)
-
-
 def _copied(host: Host) -> Iterator[Finding]:
     """Find workers that write to memory inherited from their parent, which Python does by counting references."""
     makers = host.worker_makers
@@ -72,15 +66,13 @@ def _shared_memory(host: Host) -> Iterator[Finding]:
 
 
 KILLS = Cause(
-    findings={OOM_KILL: "The kernel killed a process for want of memory."},
-    find=of_machines(kill_findings),
-    order=APART,
+    findings={OOM_KILL: "The kernel killed a process for want of memory."}, find=of_machines(kill_findings), order=APART
 )
 CAUSE = Cause(
     findings={
         COPY_ON_WRITE: "Workers copied 64 MB and 1 % of the memory.",
         "shm": "There are workers, and `/dev/shm` has 64 MB or is 80 % full.",
     },
-    find=of_machines(memory_findings),
+    find=of_machines(lambda host: [*_copied(host), *_shared_memory(host)]),
     order=MACHINE,
 )

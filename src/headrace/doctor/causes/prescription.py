@@ -12,20 +12,19 @@ from headrace.doctor.causes.cause import Proposal, RemedyKind, all_causes
 from headrace.doctor.causes.cores import CROWDED
 from headrace.doctor.causes.evaluation import EVALUATION_WAITS
 from headrace.doctor.causes.loader import EXACT
-from headrace.doctor.causes.outcomes import ProofOutcome, control_means_us, left_out, outcomes
-from headrace.doctor.causes.remedy import EFFORTS, Prescription, Remedy
+from headrace.doctor.causes.remedy import (
+    EFFORTS,
+    Prescription,
+    ProofOutcome,
+    Remedy,
+    control_means_us,
+    left_out,
+    outcomes,
+)
 from headrace.doctor.causes.stalled import STALLS
 from headrace.doctor.causes.uneven_ranks import DEVICE_PARTS, SHAPES
 from headrace.doctor.edits import ScriptSources, WantedEdit
-from headrace.doctor.measure import (
-    BOUND,
-    WAIT,
-    Diagnosis,
-    TrainerView,
-    lower_bounds,
-    main_view_of,
-    why_no_lower_bounds,
-)
+from headrace.doctor.measure import BOUND, WAIT, Diagnosis, TrainerView, lower_bounds, main_view_of, why_no_lower_bounds
 from headrace.doctor.quantities import counted, duration, percent
 from headrace.doctor.session.model import Session
 from headrace.doctor.simulate import Prediction, chained
@@ -40,7 +39,6 @@ ADDS = 0.01
 
 
 def remedy_kinds() -> dict[str, RemedyKind]:
-    """Return all kinds of remedy by code."""
     return {kind.code: kind for cause in all_causes() for kind in cause.remedies}
 
 
@@ -150,10 +148,6 @@ def _simulated(case: Case, proposals: Sequence[Proposal]) -> Prediction | None:
     return case.predict(chained(changes)) if changes else None
 
 
-def _step_us(proposal: Proposal) -> float:
-    return math.inf if proposal.remedy.prediction is None else proposal.remedy.prediction.step_us
-
-
 def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
     """Select helpful remedies one by one, each if it still gains on top of those before it.
 
@@ -166,8 +160,8 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
     kinds = remedy_kinds()
 
     def order(one: Proposal) -> tuple[bool, bool, bool, float]:
-        step_us = _step_us(one)
-        kind = kinds[one.remedy.code]
+        kind, prediction = kinds[one.remedy.code], one.remedy.prediction
+        step_us = math.inf if prediction is None else prediction.step_us
         does_all = kind.does_all and step_us <= (1 + WORTH) * shortest
         return not does_all, one.remedy.changes is None, kind.adds_hands, step_us
 
@@ -250,10 +244,7 @@ def _proved(prescription: Prescription) -> Recommended | None:
 
 
 def _most_promising(prescription: Prescription) -> Recommended | None:
-    """Return the first remedy with a predicted gain, a certain one if there is any; None if nothing is predicted.
-
-    Refuted remedies are skipped.
-    """
+    """Return the first remedy with a predicted gain that no proof refuted, a certain one if there is any."""
     found = []
     for remedy in prescription.helping:
         outcome, prediction = prescription.outcome_of([remedy.code]), remedy.prediction

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from headrace.doctor.causes.cause import APART, Cause, Run
-from headrace.doctor.causes.stage_names import who
+from headrace.doctor.causes.stages import who
 from headrace.doctor.measure import Finding
 from headrace.doctor.quantities import counted
 from headrace.doctor.session.model import ProbedProcess, Session
@@ -56,10 +56,7 @@ def lost_peer(process: ProbedProcess) -> bool:
 
 
 def gone_first(session: Session) -> str:
-    """Return a clause on the rank that left the others without an error of its own; empty if unknown.
-
-    A launcher ends all remaining ranks, so the first rank to leave is the one with the earliest last step.
-    """
+    """Return a clause on the rank that left first, without an error of its own; empty if unknown."""
     processes = ((one, session.process_of(one)) for one in session.trainers)
     silent = [(one, process) for one, process in processes if process is not None and process.error is None]
     if not silent:
@@ -95,10 +92,7 @@ def process_findings(run: Run) -> Iterator[Finding]:
 
 
 def hanging(session: Session) -> Iterator[tuple[ProbedProcess, str]]:
-    """Yield processes and stacks of batches that took much longer than any before and never finished.
-
-    A process is skipped if it finished that batch or a later batch.
-    """
+    """Yield processes and stacks of batches that took much longer than any before and are their last."""
     for process in session.processes:
         batches = [one.batches for one in session.makers if (one.host, one.pid) == (process.host, process.pid)]
         last = max((pair for one in batches for pair in zip(one.epoch, one.index, strict=True)), default=None)

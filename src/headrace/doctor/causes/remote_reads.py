@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from headrace.doctor.causes.case import WORTH, Case
 from headrace.doctor.causes.cause import Cause, Proposal, RemedyKind, of_steps
 from headrace.doctor.causes.remedy import FEW_LINES
-from headrace.doctor.causes.stage_names import category
+from headrace.doctor.causes.stages import category
 from headrace.doctor.causes.storage import waiting_share
 from headrace.doctor.measure import BOUND, Finding, LoaderProduction, TrainerView
 from headrace.doctor.quantities import duration, number, percent, size
 from headrace.doctor.session.model import Session
-from headrace.doctor.session.producers import StoreReads
+from headrace.doctor.session.trainers import StoreReads
 from headrace.doctor.simulate import Change, Factor, StageChange, untimed
 
 REMOTE = "remote"
@@ -41,11 +41,9 @@ class RemoteFigures:
     requests: float
     bytes: float
     wait_us: float
-    """Time in remote reads."""
     first_us: float
     """Time until answers began, summed over all requests, concurrent requests included."""
     share: float
-    """Share of making a batch."""
     samples: float
 
     @classmethod
@@ -84,7 +82,6 @@ class RemoteFigures:
 
     @property
     def store(self) -> StoreReads:
-        """Store with the most bytes."""
         return self.stores[0]
 
     @property
@@ -144,7 +141,7 @@ def remote_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
 
 def remote_ahead(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose to send requests before a sample is needed, if latency is the limit."""
-    figures = _figures(case)
+    figures = RemoteFigures.of(case.session, case.making)
     if figures is None or waiting_share(case, REMOTE) < WORTH or not figures.waits_for_answers:
         return None
     moved = 1 - figures.latency
@@ -162,7 +159,7 @@ def remote_ahead(case: Case, kind: RemedyKind) -> Proposal | None:
 
 def remote_cache(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose a sample cache on a local disk, which serves its samples from the second epoch on."""
-    figures = _figures(case)
+    figures = RemoteFigures.of(case.session, case.making)
     if figures is None or waiting_share(case, REMOTE) < WORTH:
         return None
     length = case.facts.get("length")
@@ -176,10 +173,6 @@ def remote_cache(case: Case, kind: RemedyKind) -> Proposal | None:
         "request.",
         costs=[f"{whole} of a local disk, from the second epoch on"],
     )
-
-
-def _figures(case: Case) -> RemoteFigures | None:
-    return RemoteFigures.of(case.session, case.making)
 
 
 def _left(wait: float) -> Change:
@@ -199,7 +192,6 @@ CAUSE = Cause(
         RemedyKind(
             "remote-ahead",
             "reads of the store asked for ahead",
-            'Request reads of a store ahead: Headrace\'s Loader over `hr.open("s3://…")`, or more workers',
             FEW_LINES,
             remote_ahead,
             hint='headrace.Loader(headrace.open("s3://…"), order="windowed", …), or more workers',
@@ -208,7 +200,6 @@ CAUSE = Cause(
         RemedyKind(
             "remote-cache",
             "the store's samples cached on a local disk",
-            "Cache a store's samples on a local disk",
             FEW_LINES,
             remote_cache,
             hint='headrace.Loader(…, cache="disk:/PATH:SIZE"), or a copy of the files on a local disk',

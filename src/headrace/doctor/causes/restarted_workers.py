@@ -65,7 +65,6 @@ CAUSE = Cause(
         RemedyKind(
             "persistent-workers",
             "workers that persist between epochs",
-            "Start workers once, and not in each epoch",
             SETTING,
             persistent_workers,
             hint="DataLoader(…, persistent_workers=True), made once and not in each epoch",

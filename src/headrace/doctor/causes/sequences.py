@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from headrace.doctor.causes.case import WORTH, Case, sample_us, share_of
+from headrace.doctor.causes.case import WORTH, Case, goes_with, sample_us, share_of
 from headrace.doctor.causes.cause import Cause, Proposal, RemedyKind, of_steps
 from headrace.doctor.causes.remedy import FEW_LINES
 from headrace.doctor.measure import BACKWARD, FORWARD, Finding, TrainerView, pass_of
@@ -34,7 +34,6 @@ class Tokens:
 
     batches: int
     padded: float
-    """Share of the tokens that is padding."""
     spare: float
     """Share of the tokens that padding to each batch's longest sequence would save."""
     said: str
@@ -44,9 +43,7 @@ class Tokens:
 def tokens_of(view: TrainerView) -> Tokens | None:
     """Return totals over the batches of sequences; None if no step waited for such a batch."""
     padding, passes, fed = view.trainer.padding, pass_of(view.trainer), view.training.fed
-    rows = [
-        row for row, pass_ in enumerate(padding.pass_) if (one := passes.get(pass_)) is not None and one.loader in fed
-    ]
+    rows = [row for row, pass_ in enumerate(padding.pass_) if pass_ in passes and passes[pass_].loader in fed]
     tokens = sum(padding.rows[row] * padding.width[row] for row in rows)
     if not tokens:
         return None
@@ -81,15 +78,15 @@ def padding_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
 
 
 def pad_to_batch(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose to pad sequences only to the longest of their batch."""
     tokens = tokens_of(case.view)
     if tokens is None or tokens.spare < WORTH:
         return None
     spare = tokens.spare
     model = case.view.share(FORWARD) + case.view.share(BACKWARD)
+    of_own = min(model / (1 - case.wait_share), 1.0) if case.wait_share < 1 else 0.0
     return kind.leaving(
         case,
-        case.step_left(model, spare, "forward and backward go with the tokens"),
+        goes_with(of_own * spare, "forward and backward go with the tokens"),
         # A batch's bytes shrink with its tokens.
         lambda left: lambda setup: replace(setup, step=setup.step * left, sent_bytes=setup.sent_bytes * (1 - spare)),
         why=f"{tokens.said}, and forward and backward take {percent(model)} of a step.",
@@ -114,7 +111,7 @@ def batch_tokeniser(case: Case, kind: RemedyKind) -> Proposal | None:
 CAUSE = Cause(
     findings={
         "padding": "Padding to the longest of a batch would leave out 10 % of the tokens, or 30 % are padding all the "
-        "same.",
+        "same."
     },
     find=of_steps(padding_findings),
     explains=("padding",),
@@ -122,7 +119,6 @@ CAUSE = Cause(
         RemedyKind(
             "batch-tokeniser",
             "texts tokenised by the batch",
-            "Tokenise a batch of texts in one call",
             FEW_LINES,
             batch_tokeniser,
             hint='in collate_fn: tokenizer(texts, padding="longest", truncation=True, return_tensors="pt"), with '
@@ -132,7 +128,6 @@ CAUSE = Cause(
         RemedyKind(
             "pad-to-batch",
             "sequences padded to the longest of their batch",
-            "Pad sequences to the longest of their batch",
             FEW_LINES,
             pad_to_batch,
             hint='in collate_fn: tokenizer.pad(samples, padding="longest"), transformers.DataCollatorWithPadding or '

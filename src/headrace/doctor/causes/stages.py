@@ -1,4 +1,4 @@
-"""Stages of making a batch, parts of the wait for it, and lines of the script: what a step waits for, and advice."""
+"""Stages of making a batch, parts of the wait for it, and lines of the script: their names, findings and advice."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from headrace.doctor.causes.case import WORTH_SAYING
 from headrace.doctor.causes.cause import APART, LEADS, Cause, of_steps
-from headrace.doctor.causes.stage_names import by_category, category, each_words, named, place_words
 from headrace.doctor.measure import (
     BOUND,
     PICKLE,
@@ -20,11 +19,90 @@ from headrace.doctor.measure import (
     UNPICKLE,
     WAIT_ORDER,
     Finding,
+    TimePart,
     TrainerView,
+    WaitSplit,
 )
 from headrace.doctor.quantities import duration, percent
-from headrace.doctor.session.model import Session
+from headrace.doctor.session.model import ProbedProcess, Session
 from headrace.doctor.session.trainers import LoaderFacts
+
+NAMES = {
+    "read": "reading files",
+    "remote": "remote reads",
+    "lookup": "archive lookup",
+    "scan": "scanning archive headers",
+    "decode": "decode",
+    "parse": "parsing text",
+    "transform": "transforms",
+    "tokenise": "tokenisation",
+    "getitem": "the dataset's own code",
+    "collate": "collate",
+    "serialise": "serialisation",
+    "wait": "waiting for locks or other processes",
+    "other": "time outside the stages",
+    START_UP: "starting workers",
+    SHUT_DOWN: "ending workers",
+    PICKLE: "pickling in the workers",
+    UNPICKLE: "receiving and unpickling",
+    PIN: "pinning memory",
+    SAMPLER: "drawing and sending indices",
+    UNKNOWN: "batches whose making was not seen",
+}
+OF_STAGE = 0.8
+"""Share of its category from which one stage represents the category."""
+
+
+def category(cause: str) -> str:
+    """Return the category of a stage, or the name of a part of the wait."""
+    return cause.partition(":")[0]
+
+
+def named(cause: str) -> str:
+    """Return text such as `decode (PIL.Image.open)` for a stage, without labels that carry no information."""
+    head, _, label = cause.partition(":")
+    words = NAMES.get(head, head)
+    return words if cause in (REST, SERIALISE) or label in ("", "rest", "fetch", words) else f"{words} ({label})"
+
+
+def who(session: Session, process: ProbedProcess) -> str:
+    """Return text such as `Worker 1 (process 4711)`."""
+    for maker in session.makers:
+        if (maker.host, maker.pid) == (process.host, process.pid) and maker.worker is not None:
+            return f"Worker {maker.worker} (process {process.pid})"
+    return f"Process {process.pid}"
+
+
+def by_category(causes: WaitSplit) -> list[TimePart]:
+    """Sum causes by category, heaviest first. A dominant stage gives its category its name."""
+    groups: dict[str, list[TimePart]] = {}
+    for part in causes.parts:
+        groups.setdefault(category(part.name), []).append(part)
+    sums = []
+    for name, parts in groups.items():
+        us, share = sum(part.us for part in parts), sum(part.share for part in parts)
+        sums.append(TimePart(parts[0].name if parts[0].share >= OF_STAGE * share else name, us, share))
+    return sorted(sums, key=lambda part: -part.share)
+
+
+def place_words(place: str) -> str:
+    """Format `/home/ada/train.py:31:normalise` as `train.py:31 (normalise)`."""
+    name, line, qualified = place.rpartition("/")[2].rsplit(":", 2)
+    function = ".".join(part for part in qualified.split(".") if not part.startswith("<"))
+    return f"{name}:{line} ({function})" if function else f"{name}:{line}"
+
+
+def each_words(view: TrainerView) -> str:
+    """Return text such as `of each step`."""
+    return f"of each {view.training.unit}{' as the CPU sees it' if view.has_gpu else ''}"
+
+
+def part_of_wait(view: TrainerView, name: str) -> tuple[TimePart, float] | None:
+    """Return a part of the wait and its share of a step; None if that is too little to report."""
+    part = None if view.split is None else next((one for one in view.split.parts if one.name == name), None)
+    weight = 0.0 if part is None else part.share * (view.wait_share or 0.0)
+    return None if part is None or weight < WORTH_SAYING else (part, weight)
+
 
 LOOK = {
     "read": "Look at where the files lie and how large they are: a local disk, fewer and larger files, or a page cache "
@@ -66,10 +144,7 @@ MOST_LINES = 4
 
 
 def stage_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
-    """Yield causes of the loop's wait. The weight is the wait's share of a step times the cause's share of the wait.
-
-    Times are CPU times. A GPU that is still behind does not wait for all of them.
-    """
+    """Yield causes of the loop's wait by their share of a step, in CPU time: a GPU still behind waits for less."""
     share, each = view.wait_share or 0.0, each_words(view)
     for cause in by_category(view.causes):
         head = category(cause.name)
@@ -106,10 +181,7 @@ def _streaming_library(loader: LoaderFacts | None) -> str:
 
 
 def line_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
-    """Yield the lines in which the loader that steps wait for most spends its time, heaviest first.
-
-    The weight is the line's share of making a batch, times the share of a step that waits for data: 5 % or more.
-    """
+    """Yield the costly lines of the loader most waited for, weighing 5 % or more of steps, heaviest first."""
     wait = view.wait_share or 0.0
     making = next((one for one in view.batch_production if one.loader in view.training.fed), None)
     for line in [] if making is None or wait < BOUND else making.lines[:MOST_LINES]:
@@ -126,7 +198,7 @@ def line_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
 
 STAGES = Cause(
     findings={
-        "stage-…": "A stage of making a batch, or a part of the wait that no stage explains, is 1 % of a step or more.",
+        "stage-…": "A stage of making a batch, or a part of the wait that no stage explains, is 1 % of a step or more."
     },
     find=of_steps(stage_findings),
     order=LEADS,

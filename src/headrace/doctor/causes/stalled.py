@@ -11,9 +11,9 @@ import psutil
 
 from headrace.doctor.causes.cause import LEADS, Cause, Run
 from headrace.doctor.causes.processes import hanging
-from headrace.doctor.causes.stage_names import who
+from headrace.doctor.causes.stages import who
 from headrace.doctor.measure import Finding
-from headrace.doctor.probe.training.standstill import MOVES, STANDS
+from headrace.doctor.probe.training.run_end import MOVES, STANDS
 from headrace.doctor.quantities import counted, size
 from headrace.doctor.session.model import ProbedProcess, Session
 
@@ -30,7 +30,7 @@ FULL_BYTES = 1 << 20
 """Free shared memory below which a batch does not fit."""
 STACK = re.compile(rf"{STANDS}: (?P<batches>\d+) batches, (?P<steps>\d+) steps\n(?P<stack>.*)", re.DOTALL)
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>.+)(?:\n    (?P<code>.*))?')
-PROBE = "/headrace/doctor/probe/"
+PROBE, FETCH = "/headrace/doctor/probe/", "/utils/data/_utils/fetch.py"
 LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|<frozen ")
 LOCK = re.compile(r"\block\b|_lock|acquire|\bphil\b|semaphore|condition", re.IGNORECASE)
 AWAITED = ("wait", "get", "join", "result")
@@ -45,8 +45,6 @@ COLLECTIVE = re.compile(r"distributed|/autograd/|_tensor\.py")
 
 @dataclass(frozen=True)
 class Frame:
-    """One line of a stack."""
-
     file: str
     line: str
     name: str
@@ -102,7 +100,6 @@ def standing_ranks(session: Session) -> list[StandingRank]:
 
 
 def stalled_findings(run: Run) -> Iterator[Finding]:
-    """Yield one finding for a run that stands still."""
     session, standstill = run.session, run.session.outcome.standstill
     ranks = [] if standstill is None else standing_ranks(session)
     if not ranks or session.outcome.why not in ("stalled", "interrupted"):
@@ -160,11 +157,7 @@ def _slow_sample(session: Session, ranks: Sequence[StandingRank]) -> tuple[str, 
         for one, stack in hanging(session)
         if one.parent in parents and (frames := frames_of(stack))
     ]
-    alone = [
-        (one.name, one.frames)
-        for one in ranks
-        if any("/utils/data/_utils/fetch.py" in each.file for each in one.frames)
-    ]
+    alone = [(one.name, one.frames) for one in ranks if any(FETCH in each.file for each in one.frames)]
     for name, calls in hung or alone:
         own = next((each for each in reversed(calls) if each.is_users), calls[-1])
         inner = calls[calls.index(own) :]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.doctor.causes.cause import APART, Cause, of_steps
-from headrace.doctor.causes.stage_names import place_words
+from headrace.doctor.causes.stages import place_words
 from headrace.doctor.measure import Finding, TrainerView
 from headrace.doctor.quantities import duration, percent
 from headrace.doctor.session.model import Session

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from headrace.doctor.causes.case import Case, sample_us
 from headrace.doctor.causes.cause import MACHINE, Cause, Run, of_machines
-from headrace.doctor.causes.stage_names import category
+from headrace.doctor.causes.stages import category
 from headrace.doctor.measure import Finding, Host
 from headrace.doctor.quantities import percent, size
 
@@ -47,10 +47,7 @@ def _reads_from_disk(host: Host) -> Iterator[Finding]:
 
 
 def waiting_us(case: Case, *categories: str) -> float:
-    """Return the time per sample that workers wait for files: reading time minus CPU time and waits for a core.
-
-    `categories` selects the stages; the default is `read`.
-    """
+    """Return the time per sample that workers wait for files in these stages, without CPU time and waits for cores."""
     waited, idle = 0.0, 0.0
     for maker in (one for one in case.session.makers if one.trainer == case.view.trainer.pid):
         batches = maker.batches
@@ -71,9 +68,7 @@ def waiting_share(case: Case, *categories: str) -> float:
 
 
 CAUSE = Cause(
-    findings={
-        FROM_DISK: "A fifth or more of what the workers read came from storage, at 1 MB a second or more.",
-    },
+    findings={FROM_DISK: "A fifth or more of what the workers read came from storage, at 1 MB a second or more."},
     find=storage_findings,
     order=MACHINE,
     explains=(FROM_DISK,),

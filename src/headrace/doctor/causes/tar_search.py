@@ -56,7 +56,6 @@ CAUSE = Cause(
         RemedyKind(
             "indexed-tar",
             "an index of the tar in place of tarfile's search",
-            "Find members of an archive by an index, in place of `tarfile`'s search",
             ONE_LINE,
             indexed_tar,
             hint="headrace.IndexedTar(path) in place of tarfile.open(path), of an archive that is not compressed",

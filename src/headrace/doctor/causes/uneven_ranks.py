@@ -9,10 +9,10 @@ from statistics import fmean
 
 import numpy as np
 
-from headrace.doctor.causes.case import GOES_WITH, WORTH, WORTH_SAYING, Case
+from headrace.doctor.causes.case import WORTH, WORTH_SAYING, Case, goes_with
 from headrace.doctor.causes.cause import APART, Cause, Proposal, RemedyKind, Run, of_steps
 from headrace.doctor.causes.remedy import FEW_LINES
-from headrace.doctor.causes.stage_names import named
+from headrace.doctor.causes.stages import named
 from headrace.doctor.measure import FORWARD, Finding, RanksTogether, TrainerView, batch_rows, is_late, tensors_of
 from headrace.doctor.quantities import counted, duration, number, percent, times
 from headrace.doctor.session.model import Session
@@ -28,7 +28,7 @@ FEWEST_STEPS = 10
 """Minimum number of steps for the time of an element."""
 MOST_STEPS = 400
 """Maximum number of steps for it, spread over the run, since each is compared with each."""
-SHAPES, RANKS_APART, DEVICE_PARTS = "shapes-differ", "ranks-apart", "device-parts"
+SHAPES, RANKS_APART, LATE_RANK, DEVICE_PARTS = "shapes-differ", "ranks-apart", "late-rank", "device-parts"
 
 
 def rank_findings(run: Run) -> Iterator[Finding]:
@@ -53,14 +53,14 @@ def rank_findings(run: Run) -> Iterator[Finding]:
         if rank.cause is not None:
             why = f"{named(rank.cause)} makes it late"
         waits = [other.peer_wait_us for other in others if other.peer_wait_us is not None]
-        waiting = f"; the others wait up to {duration(max(waits))} of each step for a peer" if waits else ""
+        waiting = f", which wait up to {duration(max(waits))} of each step for a peer" if waits else ""
         yield Finding(
-            "late-rank",
+            LATE_RANK,
             rank.late * rank.lateness_us / rank.step_us,
             f"Rank {rank.rank} is the last in {percent(rank.late)} of the steps, {duration(rank.lateness_us)} after "
-            f"the others; {why}.",
+            f"the others{waiting}; {why}.",
             f"it waits {duration(rank.data_wait_us)} of each step for data, the others "
-            f"{duration(fmean(other.data_wait_us for other in others))}{waiting}",
+            f"{duration(fmean(other.data_wait_us for other in others))}",
             "Look at what differs for this rank: its shard, its disk, its cores, what else runs alongside it.",
         )
     yield from _shapes(ranks)
@@ -134,7 +134,6 @@ class DeviceParts:
     uneven: float
     """Ratio of the largest parts of all batches to their mean parts."""
     share: float
-    """Share of the batches with unequal parts."""
     example: tuple[int, ...]
     """Elements per part of the most uneven batch."""
     left: Factor
@@ -155,10 +154,7 @@ class DeviceParts:
 
 
 def device_parts(view: TrainerView) -> DeviceParts | None:
-    """Return the parts of received batches, if a batch is a list with one dict per device.
-
-    A list with one dict per sample does not count.
-    """
+    """Return the parts of received batches that are lists with one dict per device, not with one per sample."""
     rows = {row: sizes for row in view.training.gets if (sizes := _part_elements(view, row)) is not None}
     count = max(map(len, rows.values()), default=0)
     rows = {row: sizes for row, sizes in rows.items() if len(sizes) == count}
@@ -198,7 +194,7 @@ def _left(view: TrainerView, rows: Mapping[int, tuple[int, ...]]) -> tuple[Facto
     """Return the shares of a step's own time that equal parts would leave, and that time.
 
     Steps with other sizes give the time for each element of the largest part. If the parts explain no time, a share of
-    the step is assumed to go with them: launching kernels takes as long for few pixels as for many.
+    the step is assumed to go with them.
     """
     steps = [step for step in view.training.steps if step.gets and all(row in rows for row in step.gets)]
     own = [step.duration - sum(span.end - span.start for span in view.training.waits_in(step)) for step in steps]
@@ -213,16 +209,11 @@ def _left(view: TrainerView, rows: Mapping[int, tuple[int, ...]]) -> tuple[Facto
             least, usual, most = (1 - share * spare for share in shares)
             rate = f"{duration(slope * 1e6)} for each million elements of its largest part"
             return Factor(least, usual, most, True, f"In this run, a step takes {rate}."), own_us
-    least, usual, most = (1 - share * spare for share in GOES_WITH)
-    basis = "The prediction assumes that 50 % to 100 % of a step goes with its largest part."
-    return Factor(least, usual, most, False, basis), own_us
+    return goes_with(spare, "a step goes with its largest part"), own_us
 
 
 def _slope(sizes: Sequence[int], times: Sequence[float]) -> tuple[float, float, float]:
-    """Return the median slope between any two steps (Theil-Sen) within its 95 % interval: low, median, high.
-
-    Steps that other programs held up hardly move it, unlike a line of least squares.
-    """
+    """Return the median slope between steps and its 95 % interval, which outliers hardly move (Theil-Sen)."""
     rows = np.linspace(0, len(sizes) - 1, min(len(sizes), MOST_STEPS)).astype(int)
     x, y = np.array(sizes, dtype=np.float64)[rows], np.array(times, dtype=np.float64)[rows]
     one, other = np.triu_indices(len(rows), 1)
@@ -266,10 +257,7 @@ def _same_size(case: Case, kind: RemedyKind) -> Proposal | None:
 
 
 def same_shape(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose equal shapes on all ranks, or for all devices of a process.
-
-    The gain is at most the time that ranks wait for each other.
-    """
+    """Propose equal shapes on all ranks or devices. They gain at most the time that ranks wait for each other."""
     if len(case.session.trainers) < 2:
         return _same_size(case, kind)
     found = next((one for one in case.diagnosis.findings if one.code == SHAPES), None)
@@ -314,7 +302,7 @@ def ddp(case: Case, kind: RemedyKind) -> Proposal | None:
 RANKS = Cause(
     findings={
         RANKS_APART: "Ranks share no gradients in most of the steps: each trains a model of its own.",
-        "late-rank": "All other ranks wait for one.",
+        LATE_RANK: "All other ranks wait for one.",
         SHAPES: "Batches have other shapes across ranks in 2 % of the steps or more.",
     },
     find=rank_findings,
@@ -324,17 +312,16 @@ RANKS = Cause(
         RemedyKind(
             "same-shape",
             "one shape on every rank at each step",
-            "Use one shape on every rank; parts of one size where a batch is a list of a dict for each device",
             FEW_LINES,
             same_shape,
             hint="headrace.BucketBatchSampler, or one random size a step, drawn from the step's number on every rank",
             costs=("samples of a batch are drawn from one bucket of sizes",),
-        ),
+        )
     ],
 )
 DEVICES = Cause(
     findings={
-        DEVICE_PARTS: "A batch is a list of a part for each device, and the largest is 1.05 times the mean or more.",
+        DEVICE_PARTS: "A batch is a list of a part for each device, and the largest is 1.05 times the mean or more."
     },
     find=of_steps(device_findings),
     order=APART,
@@ -348,12 +335,11 @@ COPIES = Cause(
         RemedyKind(
             "ddp",
             "DistributedDataParallel in place of DataParallel",
-            "Use DistributedDataParallel in place of DataParallel",
             FEW_LINES,
             ddp,
             hint="torchrun --nproc-per-node DEVICES train.py, and DistributedDataParallel(model, "
             "device_ids=[local_rank])",
             costs=("a process a device (torchrun), each with workers of its own",),
-        ),
+        )
     ],
 )

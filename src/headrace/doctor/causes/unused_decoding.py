@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from headrace.doctor.causes.case import MEDIUM, WORTH, Case
 from headrace.doctor.causes.cause import LEADS, Cause, Proposal, RemedyKind, of_steps
 from headrace.doctor.causes.remedy import ONE_LINE
-from headrace.doctor.causes.stage_names import category
+from headrace.doctor.causes.stages import category
 from headrace.doctor.measure import Finding, TrainerView, tensors_of
 from headrace.doctor.quantities import percent
 from headrace.doctor.session.model import Session
@@ -62,13 +62,5 @@ CAUSE = Cause(
     find=of_steps(unused_findings),
     order=LEADS,
     explains=(UNUSED,),
-    remedies=[
-        RemedyKind(
-            UNUSED,
-            "columns that are not used left out",
-            "Leave out columns that are decoded for nothing",
-            ONE_LINE,
-            select_columns,
-        )
-    ],
+    remedies=[RemedyKind(UNUSED, "columns that are not used left out", ONE_LINE, select_columns)],
 )

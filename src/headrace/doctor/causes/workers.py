@@ -10,7 +10,7 @@ from headrace.doctor.causes.case import HIGH, LOW, MEDIUM, Case
 from headrace.doctor.causes.cause import LEADS, Cause, Proposal, RemedyKind, Run, of_steps
 from headrace.doctor.causes.cores import is_crowded
 from headrace.doctor.causes.remedy import SETTING
-from headrace.doctor.causes.stage_names import each_words, part_of_wait
+from headrace.doctor.causes.stages import each_words, part_of_wait
 from headrace.doctor.causes.storage import waiting_share
 from headrace.doctor.measure import BOUND, MADE_HERE, WAIT, Finding, LoaderProduction, TrainerView, host_of
 from headrace.doctor.quantities import counted, duration, number, percent, size
@@ -115,11 +115,9 @@ def workers(case: Case, kind: RemedyKind) -> Proposal | None:
 
 
 def _counts(case: Case) -> list[int]:
-    """Return worker counts up to twice the cores or twice the current workers, as far as memory allows.
-
-    If making batches is CPU-bound, the count is limited to the cores: only workers that wait for storage need none.
-    """
-    cores, each, free = case.cores, bytes_a_worker(case), case.free_bytes
+    """Return worker counts up to twice the cores or workers, as memory allows; CPU-bound ones up to the cores."""
+    cores, each = case.cores, bytes_a_worker(case)
+    free = None if case.host is None else case.host.least_free_bytes
     most = 2 * max(case.workers, 1 if cores is None else int(cores) + 1)
     enough = None if case.recorded is None else case.recorded.most_workers()
     if enough is not None:
@@ -193,7 +191,6 @@ CAUSE = Cause(
         RemedyKind(
             "workers",
             "another number of workers",
-            "Start more worker processes, or fewer",
             SETTING,
             workers,
             key="loaders",

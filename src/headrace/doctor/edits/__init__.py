@@ -5,29 +5,4 @@ from __future__ import annotations
 from headrace.doctor.edits.adopted_loader import ADOPTED, is_prefetched
 from headrace.doctor.edits.changes import ChangedScript, LoaderScript, WantedEdit
 from headrace.doctor.edits.loader_call import LoaderCall, argument, iterated, loop_of
-from headrace.doctor.edits.script_source import (
-    Replacement,
-    ScriptSource,
-    ScriptSources,
-    dotted,
-    files_here,
-    parsed,
-)
-
-__all__ = [
-    "ADOPTED",
-    "ChangedScript",
-    "LoaderCall",
-    "LoaderScript",
-    "Replacement",
-    "ScriptSource",
-    "ScriptSources",
-    "WantedEdit",
-    "argument",
-    "dotted",
-    "files_here",
-    "is_prefetched",
-    "iterated",
-    "loop_of",
-    "parsed",
-]
+from headrace.doctor.edits.script_source import Replacement, ScriptSource, ScriptSources, dotted, files_here, parsed

@@ -48,11 +48,7 @@ def _is_timms(found: LoaderCall) -> bool:
 
 
 def module_folder(path: str, command: Sequence[str], root: str) -> str:
-    """Return the folder from which the file `path` of a run imports its own modules: the folder of the script.
-
-    Raises:
-        UncertainEditError: The file is elsewhere, so a module next to it may not be found.
-    """
+    """Return the script's folder, from which the file `path` imports modules. UncertainEditError: it is elsewhere."""
     folder = os.path.dirname(path)
     scripts = [os.path.dirname(os.path.abspath(os.path.join(root, one))) for one in command if one.endswith(".py")]
     if not scripts and "-m" in command:

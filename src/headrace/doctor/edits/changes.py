@@ -84,7 +84,6 @@ class ScriptEdit(NamedTuple):
 
     source: ScriptSource
     line: int
-    """The line of the change."""
     pieces: list[Replacement]
 
 
@@ -177,10 +176,7 @@ class LoaderScript:
 
 
 def with_indexed_tar(source: ScriptSource) -> ScriptEdit | None:
-    """Replace every `tarfile.open` for reading.
-
-    Return None if there is none, or if an archive is used in a way that IndexedTar does not support.
-    """
+    """Replace every `tarfile.open` for reading; None without any, or if IndexedTar lacks a use of an archive."""
     calls = []
     for call, name in source.calls:
         if name not in ("tarfile.open", "tarfile.TarFile.open"):
@@ -205,10 +201,7 @@ def with_indexed_tar(source: ScriptSource) -> ScriptEdit | None:
 
 
 def _uses_shared_only(source: ScriptSource, calls: list[ast.Call]) -> bool:
-    """Return True if archives are only used as both classes allow, and are not passed on.
-
-    Archives that are passed to a function, or returned by one, are not followed.
-    """
+    """Return True if archives are used only as both classes allow, and no function gets or returns one."""
     names = [source.bound_to(call) for call in calls]
     if not all(names):
         return False
@@ -232,10 +225,7 @@ def _uses_shared_only(source: ScriptSource, calls: list[ast.Call]) -> bool:
 
 
 def _where_alone(tree: ast.Module) -> Iterator[ast.expr]:
-    """Yield the nodes at which an archive may be used by itself.
-
-    These are attribute access, a loop, a `with`, a comparison, or a truth test.
-    """
+    """Yield the nodes that may use an archive by itself: attribute access, loop, `with`, comparison, truth test."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             yield node.value

@@ -21,7 +21,6 @@ DEFAULTS: Mapping[str, Any] = {
     "persistent_workers": False,
     "in_order": True,
 }
-"""Defaults of the arguments."""
 FLAGS_ONLY = {"store_true", "store_false", "store_const", "count"}
 """Actions of options without a value."""
 AROUND = {"enumerate", "tqdm", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm"}
@@ -78,10 +77,7 @@ def _is_open(call: ast.Call) -> bool:
 
 
 def _may_be(call: ast.Call, name: str, fact: Any) -> bool:
-    """Return True if an argument may have a value.
-
-    A value that is no literal may be anything. So may arguments in `**options`, or the batch size with a batch sampler.
-    """
+    """Return True if an argument has a value, or may have it: no literal, in `**options`, or a batch sampler's."""
     value = argument(call, name)
     if value is None:
         of_batches = name == "batch_size" and argument(call, "batch_sampler") is not None
@@ -109,7 +105,6 @@ class ScriptOption:
     source: ScriptSource
     flags: list[str]
     keywords: dict[str | None, ast.expr]
-    """Arguments of the call, by name."""
 
     def given(self, command: Sequence[str]) -> str | None:
         """Return the flag with which a command line sets the option, or None."""
@@ -127,10 +122,7 @@ class ScriptOption:
         return flag if has_no_value else f"{flag} {value}"
 
     def deciding_default(self, fact: Any, command: Sequence[str]) -> ast.Constant | None:
-        """Return the literal that determines the loader's value.
-
-        None if the command sets the option, or the loader has another value.
-        """
+        """Return the literal that sets the loader's value; None if the command sets it, or the value differs."""
         default = self.keywords.get("default")
         if not isinstance(default, ast.Constant) or default.value != fact or self.given(command) is not None:
             return None
@@ -158,11 +150,7 @@ def option_of(sources: Sequence[ScriptSource], value: ast.expr | None) -> Script
 
 
 def with_keywords(source: ScriptSource, call: ast.Call, wanted: Mapping[str, str]) -> list[Replacement]:
-    """Set arguments of a DataLoader call: replace present ones, and add others next to the last.
-
-    Raises:
-        UncertainEditError: `*arguments` or `**options` may set one of them, too.
-    """
+    """Set arguments of a DataLoader call. Raises UncertainEditError if `*arguments` or `**options` may set one."""
     given = {name: value for name in wanted if (value := argument(call, name)) is not None}
     pieces = [source.replacing(value, wanted[name]) for name, value in given.items()]
     texts = [f"{name}={text}" for name, text in wanted.items() if name not in given]
@@ -197,11 +185,7 @@ def iterated(loop: ast.For) -> ast.expr:
 
 
 def with_prefetcher(source: ScriptSource, loop: ast.For, device: str) -> list[Replacement]:
-    """Put a prefetcher around the iterated expression of a `for` statement.
-
-    Raises:
-        UncertainEditError: It is no plain name, except for `enumerate` or `tqdm`, and so may be no loader.
-    """
+    """Put a prefetcher around a `for`'s plain name, `enumerate` or `tqdm`; else raises UncertainEditError."""
     loader = iterated(loop)
     if dotted(loader) is None:
         raise UncertainEditError

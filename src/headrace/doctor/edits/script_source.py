@@ -11,7 +11,6 @@ from functools import cached_property
 from headrace.doctor.session.model import Session
 
 MOST_BYTES = 4 << 20
-"""Maximum size of a script."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +28,7 @@ class ScriptSource:
     """Source text with byte offsets as positions, as in syntax tree columns."""
 
     def __init__(self, path: str, text: str) -> None:
-        """Parse a text.
-
-        Raises:
-            SyntaxError: The text is no Python of this version; ValueError for some texts.
-        """
+        """Parse a text. Raises SyntaxError if it is no Python of this version, and ValueError for some texts."""
         self.path = path
         self.text = text
         self.tree = ast.parse(text)
@@ -92,10 +87,7 @@ class ScriptSource:
         return Replacement(self.start(node), self.end(node), new)
 
     def with_replaced(self, replacements: Iterable[Replacement]) -> str:
-        """Return the whole text with the replacements made.
-
-        They must not overlap; duplicates count once.
-        """
+        """Return the whole text with the replacements made. They must not overlap; duplicates count once."""
         text = self._bytes
         for piece in sorted(set(replacements), key=lambda one: (one.start, one.end, one.order), reverse=True):
             text = text[: piece.start] + piece.new.encode() + text[piece.end :]
@@ -162,10 +154,7 @@ def imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class ScriptSources:
-    """Reader of files (None if missing), and the root of paths in diffs.
-
-    By default it reads nothing: every change stays a hint.
-    """
+    """Reader of files (None if missing), and the root of paths in diffs. Without a reader, changes stay hints."""
 
     read: Callable[[str], str | None] = lambda _: None
     root: str = os.sep

@@ -1,7 +1,4 @@
-"""Explanation of a batch by its values: the recipe that makes each of its leaves from the samples' inputs.
-
-Pure functions over arrays, without torch or I/O.
-"""
+"""Explanation of a batch by its values: the recipe of each leaf from the samples' inputs, by pure functions."""
 
 from __future__ import annotations
 
@@ -17,24 +14,3 @@ from headrace.doctor.explain.values import (
     explain_tokens,
     explain_value,
 )
-
-__all__ = [
-    "FILTERS",
-    "GREY",
-    "Box",
-    "CallExplanation",
-    "LeafPlacement",
-    "MaskExplanation",
-    "Normalisation",
-    "PictureExplanation",
-    "PlaneExplanation",
-    "Sighting",
-    "TokensExplanation",
-    "ValueExplanation",
-    "explain_mask",
-    "explain_picture",
-    "explain_plane",
-    "explain_tokens",
-    "explain_value",
-    "resample",
-]

@@ -54,7 +54,6 @@ class LookedSample:
     boxes: tuple[Box, ...]
     sizes: tuple[tuple[int, int], ...]
     key: str | None = None
-    """Key in a tar."""
     members: Mapping[str, bytes] = field(default_factory=dict)
     """Source files by column, if `hr.open` reads their container; inputs name the column as member."""
 
@@ -70,9 +69,8 @@ class LookedSample:
     @property
     def arrays(self) -> dict[LeafPath, Any]:
         """Arrays and texts of the batch, with numbers as arrays."""
-        return {
-            path: np.asarray(leaf.value) if leaf.kind == "number" else leaf.value for path, leaf in self.batch.items()
-        }
+        batch = self.batch.items()
+        return {path: np.asarray(leaf.value) if leaf.kind == "number" else leaf.value for path, leaf in batch}
 
     @property
     def length(self) -> int:
@@ -101,10 +99,7 @@ class LiveTransform:
 
 @dataclass(frozen=True)
 class SampleFiles:
-    """Tars or tables that `hr.open` accepts, and how the dataset draws samples from them.
-
-    By default, each sample once in file order.
-    """
+    """Tars or tables that `hr.open` accepts, and the draws from them; by default, each sample once in file order."""
 
     files: tuple[str, ...]
     rows: tuple[int, ...] | None = None
@@ -129,7 +124,6 @@ class LookedCall:
     kind: str
     """"batch" if it takes a list of texts, "one" if it takes a text."""
     called: str
-    """Its name in words."""
     module: str
     name: str
     """Name to import from the module; empty if there is none."""
@@ -138,7 +132,6 @@ class LookedCall:
     folder: str
     """Folder of the module's outermost package."""
     text_us: float
-    """Time per text."""
     rows: Mapping[int, Array]
     """Rows by the samples' indices."""
 
@@ -159,7 +152,6 @@ class Look:
     """Indices of the samples that the loader takes; None for all."""
     transforms: tuple[LiveTransform, ...] = ()
     errors: tuple[str, ...] = ()
-    """Errors raised by samples."""
     held: Array | None = None
     """Images of all samples that the dataset holds in memory: uint8 [N, height, width], optionally with channels."""
     is_batched: bool = False
@@ -192,11 +184,7 @@ class Look:
 
 
 def read_look(path: Path) -> Look:
-    """Return the contents of a look's file.
-
-    Raises:
-        SessionError: It is damaged, or no look at all. None of its content is executed.
-    """
+    """Return the contents of a look's file; nothing in it is executed. Raises SessionError if it is damaged."""
     try:
         return _look(path.read_bytes(), Path(f"{path}{HELD}"))
     except (OSError, ValueError, LookupError, TypeError, AttributeError, SyntaxError, RecursionError) as error:
@@ -209,7 +197,8 @@ def _look(held: bytes, pictures: Path) -> Look:
     begin = int.from_bytes(held[-8:], "little")
     outline = json.loads(held[begin:-8])
     samples, length, columns = _columned(outline, held)
-    opened = outline["opened"]
+    said = (outline["opened"] or {}).items()
+    opened: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in said}
     return Look(
         samples,
         columns | ({} if opened else dict(_parts_of_paths(columns))),
@@ -223,7 +212,7 @@ def _look(held: bytes, pictures: Path) -> Look:
         is_batched=outline["is_batched"],
         tokenizers=tuple(_bytes(held, at).decode() for at in outline["tokenizers"]),
         calls=tuple(_call(said, outline["called"], held) for said in outline["calls"]),
-        opened=opened and SampleFiles(**{name: _frozen(value) for name, value in opened.items()}),
+        opened=SampleFiles(**opened) if opened else None,
         numbers=outline["numbers"],
         odd=tuple(_samples(outline["odd"], held)),
         made=outline["made"],
@@ -245,10 +234,6 @@ def _call(said: Mapping[str, Any], indices: Sequence[int], held: bytes) -> Looke
     return LookedCall(**kept, rows=dict(zip(indices, rows, strict=True)))
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
 def _columned(outline: Mapping[str, Any], held: bytes) -> tuple[list[LookedSample], int | None, dict[str, list[Any]]]:
     """Return the samples, the length of the dataset, and columns with an element per sample."""
     samples, length = _samples(outline["samples"], held), outline["length"]
@@ -262,10 +247,10 @@ def _live_transform(said: Mapping[str, Any]) -> LiveTransform:
     """Return a transform from the arguments `fields=`, `view=` and `augment=` of a Loader, as code."""
     call = ast.parse(f"Loader({said['code']})", mode="eval").body
     given = {each.arg: each.value for each in call.keywords} if isinstance(call, ast.Call) else {}
-    fields, steps = given.get("fields"), {}
-    for name in ("view", "augment"):
-        listed = given.get(name)
-        steps[name] = tuple(map(ast.unparse, listed.elts)) if isinstance(listed, ast.List) else ()
+    fields, listed = given.get("fields"), {name: given.get(name) for name in ("view", "augment")}
+    steps = {
+        name: tuple(map(ast.unparse, one.elts)) if isinstance(one, ast.List) else () for name, one in listed.items()
+    }
     image = ast.unparse(fields.values[0]) if isinstance(fields, ast.Dict) else ""
     parts = tuple((part, becomes, note) for part, becomes, note in said["parts"])
     mixing = given.get("batch")
@@ -301,19 +286,11 @@ def _samples(all_said: Sequence[Mapping[str, Any]], held: bytes) -> list[LookedS
         named = {data: (None, name) for name, data in members.items()}
         inputs = tuple(_bytes(held, each["at"]) for each in said["inputs"])
         places = ((each["path"], each["member"]) for each in said["inputs"])
-        samples.append(
-            LookedSample(
-                said["index"],
-                said["making"],
-                {tuple(leaf["path"]): _leaf(leaf, held) for leaf in said["leaves"]},
-                inputs,
-                tuple(named.get(data, place) for data, place in zip(inputs, places, strict=True)),
-                tuple(Box(*each) for each in said["boxes"]),
-                tuple((each[0], each[1]) for each in said["sizes"]),
-                said["key"],
-                members,
-            )
-        )
+        leaves = {tuple(leaf["path"]): _leaf(leaf, held) for leaf in said["leaves"]}
+        found = tuple(named.get(data, place) for data, place in zip(inputs, places, strict=True))
+        boxes, sizes = tuple(Box(*each) for each in said["boxes"]), tuple((each[0], each[1]) for each in said["sizes"])
+        making = said["index"], said["making"]
+        samples.append(LookedSample(*making, leaves, inputs, found, boxes, sizes, said["key"], members))
     return samples
 
 
@@ -354,11 +331,7 @@ def decoded(data: bytes) -> dict[str, Array]:
 
 
 def member_columns(members: Mapping[int, Mapping[str, bytes]]) -> dict[str, list[Any]]:
-    """Return the values in the files of samples, by the names of `hr.open`.
-
-    `members` are files by extension of the samples at these positions; a position without one has None. Only text files
-    have values.
-    """
+    """Return values from text files by `hr.open`'s names. `members`: files by extension, None where missing."""
     read = {place: dict(_values(files)) for place, files in members.items()}
     names = dict.fromkeys(name for values in read.values() for name in values)
     count = max(read, default=-1) + 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -38,10 +38,7 @@ class MaskExplanation:
 
 
 def explain_mask(seen: Sequence[Sighting], shared: Sequence[LeafPlacement] | None = None) -> MaskExplanation | None:
-    """Return how the leaves are made from their label images; None if no table of values makes all of them.
-
-    `shared`: placements of another leaf, whose view these leaves may share.
-    """
+    """Return how leaves are made from label images, maybe at `shared` placements; None without a common table."""
     if not all(each.leaf.size for each in seen) or all(each.leaf.min() == each.leaf.max() for each in seen):
         return None
     for layout in layouts(seen[0].leaf):
@@ -54,10 +51,7 @@ def explain_mask(seen: Sequence[Sighting], shared: Sequence[LeafPlacement] | Non
 
 
 def least_wrong(explained: Iterable[tuple[float, Explained] | None]) -> Explained | None:
-    """Return the explanation of the least error, up to the first without any; None if there is none.
-
-    A smooth plane or a few small regions fit several filters within the limits.
-    """
+    """Return the explanation of the least error, up to the first without any: several filters may fit the limits."""
     best: tuple[float, Explained] | None = None
     for each in explained:
         best = each if best is None or (each is not None and each[0] < best[0]) else best
@@ -75,7 +69,8 @@ def _by_filter(
     found: list[LeafPlacement] = []
     for number, each in enumerate(seen):
         leaf, source = sided(each.leaf, layout)[..., 0], _coded(each.source)
-        for placement in _tried(each, sided(each.leaf, layout), None if shared is None else shared[number]):
+        of_leaf = every_placement(sided(each.leaf, layout), each) if shared is None else [shared[number]]
+        for placement in of_leaf:
             its = _table(leaf, _with_outside(source, placement, name, leaf.shape))
             if its is not None and all(table.get(key, value) == value for key, value in its[0].items()):
                 table |= its[0]
@@ -100,10 +95,6 @@ def _with_outside(source: Array, placement: LeafPlacement, name: str, shape: tup
     values = np.full(shape[1::-1] if placement.is_transposed else shape, _OUTSIDE, np.int64)
     values[np.ix_(rows, columns)] = _upright_values(source, placement, name, rows, columns)
     return placement.turned(values)
-
-
-def _tried(each: Sighting, leaf: Array, shared: LeafPlacement | None) -> Iterator[LeafPlacement]:
-    yield from every_placement(leaf, each) if shared is None else [shared]
 
 
 def _coded(source: Array) -> Array:

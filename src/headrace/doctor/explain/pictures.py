@@ -83,7 +83,6 @@ class _Candidate(NamedTuple):
 
 
 _By = tuple[Rule, str]
-"""Rule of a placement, and filter."""
 
 
 def explain_picture(
@@ -195,10 +194,7 @@ def _best(
 def _candidates(
     turned: Mapping[LeafPlacement, Array], source: Array, dtype: np.dtype[Any], names: Sequence[str]
 ) -> Iterator[_Candidate]:
-    """Yield what fits of placements that differ only by turns, each with its upright leaf, by filter.
-
-    Any filter makes a window that is not resampled.
-    """
+    """Yield the turns that fit, each with its upright leaf, by filter; any filter if nothing is resampled."""
     placement, upright = next(iter(turned.items()))
     rows, columns = shown_part(upright.shape, placement)
     if not len(rows) or not len(columns):

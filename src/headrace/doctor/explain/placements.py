@@ -38,7 +38,6 @@ class LeafPlacement:
     size: tuple[int, int]
     at: tuple[int, int]
     is_flipped: bool = False
-    """True if flipped horizontally."""
     is_upside_down: bool = False
     is_transposed: bool = False
     is_turned_first: bool = False
@@ -116,8 +115,7 @@ UNTRANSPOSED, TRANSPOSED = (
 
 
 Rule = tuple[str, ...]
-"""Way in which a placement follows from a picture and the calls that were seen: the same in every sample of one script.
-"""
+"""Relation of a placement to a picture and the seen calls, the same in every sample of a script."""
 Find = Callable[[Array, Sighting], Iterator[tuple[Rule, LeafPlacement]]]
 
 
@@ -231,10 +229,7 @@ def _placement(window: Box, size: tuple[int, int], at: tuple[int, int], leaf: Ar
 
 
 def _place_of(part: Floats, picture: Floats, spectrum: npt.NDArray[np.complex128]) -> tuple[int, int]:
-    """Return the row and column of the best match of a part in the image, by normalised cross-correlation.
-
-    `spectrum`: the spectrum of the image.
-    """
+    """Return row and column of a part's best match by normalised cross-correlation, given the image's `spectrum`."""
     part = part - part.mean()
     shape = picture.shape[0] - part.shape[0] + 1, picture.shape[1] - part.shape[1] + 1
     likeness = np.fft.irfft2(spectrum * np.conj(np.fft.rfft2(part, picture.shape)), picture.shape)

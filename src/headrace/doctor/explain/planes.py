@@ -89,10 +89,7 @@ class _Fit(NamedTuple):
 
 
 def explain_plane(seen: Sequence[Sighting], shared: Sequence[LeafPlacement] | None = None) -> PlaneExplanation | None:
-    """Return how single-channel leaves are made from single-channel files; None if nothing fits all of them.
-
-    `shared`: placements of another leaf, whose view these leaves may share.
-    """
+    """Return how single-channel leaves are made from such files, maybe at `shared` placements; None if unknown."""
     if any(each.source.ndim != 2 or not each.leaf.size for each in seen):
         return None
     for layout in layouts(seen[0].leaf):
@@ -248,7 +245,7 @@ def _normalisation(
     fitting: list[tuple[float, Normalisation]] = []
     for is_of_window, near in itertools.product((False, True), (bounds[0], _ABOVE_ZERO)):
         of = list(shown) if is_of_window else [each.source for each in seen]
-        taken = [_valid_values(each, near, bounds[1]) for each in of]
+        taken = [np.sort(each[_within(each, near, bounds[1])].astype(np.float64)) for each in of]
         for range_ in ranges:
             ranks = np.array([_ranks(one, values, range_) for one, values in zip(found, taken, strict=True)])
             least, most = ranks[..., 0].max(axis=0), ranks[..., 1].min(axis=0)
@@ -259,15 +256,8 @@ def _normalisation(
     return min(fitting, key=lambda each: each[0])[1] if fitting else None
 
 
-def _valid_values(values: Array, near: Bound | None, far: Bound | None) -> Floats:
-    return np.sort(values[_within(values, near, far)].astype(np.float64))
-
-
 def _ranks(fit: _Fit, values: Floats, range_: tuple[float, float]) -> list[tuple[float, float]]:
-    """Return, for each end of the range, the interval of quantiles whose values become that end.
-
-    A value that occurs many times in the sample, such as a sensor's maximum, has a wide interval.
-    """
+    """Return, per end of the range, the interval of quantiles that become it: wide for a sensor's maximum."""
     shares, slack = np.linspace(0, 1, len(values)), 1e-6 * max(1.0, float(np.ptp(values)))
     found = []
     for end in range_:

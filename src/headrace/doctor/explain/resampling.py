@@ -142,10 +142,7 @@ def resample(
     columns: Ints | None = None,
     backward: tuple[bool, bool] = (False, False),
 ) -> Floats:
-    """Return pixels [height, width, channels] resampled to `out`, not rounded; optionally only some of its pixels.
-
-    `backward`: that of `taps`, for rows and for columns.
-    """
+    """Return pixels [height, width, channels], or some, resampled to `out`, not rounded. `backward`: as of `taps`."""
     if name == "area" and (out[0] > pixels.shape[0] or out[1] > pixels.shape[1]):
         name = "area-grown"
     across = taps(

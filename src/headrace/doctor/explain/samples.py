@@ -35,8 +35,6 @@ _MOST_CLASSES = 300
 
 @dataclass(frozen=True)
 class LeafExplanation:
-    """Explanation of a leaf; `by` is None if there is none."""
-
     path: LeafPath
     by: ArrayExplanation | ValueExplanation | TokensExplanation | CallExplanation | None
     input: int | None = None
@@ -144,10 +142,7 @@ def _differs_by_making(samples: Sequence[LookedSample], leaves: Sequence[LeafVal
 
 
 def spread(samples: Sequence[LookedSample]) -> list[LookedSample]:
-    """Return one repetition per index, cycling through those with the most inputs.
-
-    A dataset may store what it has read, and a library that the first call imports is traced from the second on.
-    """
+    """Return a repetition per index, cycling through those with most inputs: datasets may keep what they read."""
     by_index: dict[int, list[LookedSample]] = {}
     for each in samples:
         by_index.setdefault(each.index, []).append(each)
@@ -159,10 +154,7 @@ def spread(samples: Sequence[LookedSample]) -> list[LookedSample]:
 
 
 def sightings(path: LeafPath, number: int, samples: Sequence[LookedSample]) -> Iterator[tuple[str, list[Sighting]]]:
-    """Yield, by decoding, a leaf of each sample with the image that one input decodes to.
-
-    An image that carries no orientation has the same pixels where others are turned by theirs.
-    """
+    """Yield, by decoding, a leaf of each sample with the image of one input. Orientation may change the pixels."""
     for decoding in dict.fromkeys(name for each in samples for name in each.pictures[number]):
         fallback = "plain" if decoding == "exif" else decoding
         found = [each.pictures[number].get(decoding, each.pictures[number].get(fallback)) for each in samples]

@@ -33,7 +33,6 @@ class ValueExplanation:
     scale: float = 1.0
     shift: float = 0.0
     value: Any = None
-    """The constant."""
 
 
 def explain_value(
@@ -88,7 +87,6 @@ def _affixed(name: str, values: Sequence[Any], its: Sequence[Any]) -> ValueExpla
 
 
 def _around(text: str, part: str) -> set[tuple[str, str]]:
-    """Return the text before and after each occurrence of a part."""
     starts = [start for start in range(len(text) - len(part) + 1) if text.startswith(part, start)]
     return {(text[:start], text[start + len(part) :]) for start in starts}
 
@@ -135,7 +133,6 @@ class TokensExplanation:
     """The tokens, or the mask of tokens without padding."""
     column: str
     tokenizer: int
-    """Number of the tokenizer in the look."""
     length: int
     """Tokens per row, padding included."""
     pad_id: int | None

@@ -9,8 +9,14 @@ from typing import Any, NamedTuple
 from headrace.doctor.faults.fault_kinds import INTENDED, FaultKind
 from headrace.doctor.session.after_run import DataFault
 from headrace.doctor.session.model import Session
-from headrace.doctor.session.producers import BatchProducer, FirstBatch
-from headrace.doctor.session.trainers import Trainer, TrainerPass, order_described, short_class
+from headrace.doctor.session.trainers import (
+    BatchProducer,
+    FirstBatch,
+    Trainer,
+    TrainerPass,
+    order_described,
+    short_class,
+)
 
 _BATCHES = 2
 """Number of first batches that each process digests, and that a proof needs."""

@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from headrace.doctor.machine.host import Cores, Gpus, MachineMemory, MachinePart, Pressure, Rates, Readings
-from headrace.doctor.machine.processes import Processes
+from headrace.doctor.machine.host import Cores, Gpus, MachineMemory, MachinePart, Pressure, Processes, Rates, Readings
 from headrace.doctor.probe.settings import SessionClock
 from headrace.doctor.session.model import Machine
 from headrace.system import ControlGroups, read_text
@@ -27,10 +26,7 @@ MOST_SHARE = 0.02
 
 
 class MachineSampler:
-    """Sampler of this machine and of the processes below `root_pid`, from `start` until `stop`.
-
-    A part that fails is switched off and named in the facts.
-    """
+    """Sampler of this machine and the processes below `root_pid`. A part that fails is switched off and named."""
 
     def __init__(self, clock: SessionClock, root_pid: int, *, interval_s: float = INTERVAL_S) -> None:
         """`interval_s` is the time between two readings."""
@@ -75,14 +71,11 @@ class MachineSampler:
                 self._gpus.close()
 
     def _open(self) -> None:
-        """Open every part: processes first, since the command may be short; the GPUs last, since NVML is slow.
-
-        For a command that has already ended, the doctor's own surroundings are used.
-        """
+        """Open every part: processes first, since the command may be short; the GPUs last, since NVML is slow."""
         pid = self._root if read_text(f"/proc/{self._root}/mountinfo") else os.getpid()
         cgroups = ControlGroups(read_text, pid)
         rates = self._rates
-        rates.now_s = self._now_s()
+        rates.now_s = self._clock.now_us() / 1e6
         self._processes = self._add(Processes.name, lambda: Processes(pid, rates))
         self._add(Cores.name, lambda: Cores(pid, cgroups, rates))
         self._add(MachineMemory.name, lambda: MachineMemory(cgroups))
@@ -146,6 +139,3 @@ class MachineSampler:
             columns={name: list(values) for name, values in self._columns.items()},
             processes=self._processes.figures() if self._processes is not None else {},
         )
-
-    def _now_s(self) -> float:
-        return self._clock.now_us() / 1e6

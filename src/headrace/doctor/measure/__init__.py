@@ -11,6 +11,7 @@ from headrace.doctor.measure.batches import (
     batch_rows,
     batch_stages,
     tensors_of,
+    with_loaders_as_one,
 )
 from headrace.doctor.measure.diagnosis import (
     Diagnosis,
@@ -33,6 +34,8 @@ from headrace.doctor.measure.lower_bounds import (
     is_valid,
     lower_bounds,
     options_for,
+    replayed_threads,
+    replayed_us,
     why_no_lower_bounds,
 )
 from headrace.doctor.measure.ranks import RanksTogether, is_late, rank_views, ranks_together, stalls_of_peers_us
@@ -57,19 +60,8 @@ from headrace.doctor.measure.steps import (
     training,
     whole_fact,
     window,
-    with_loaders_as_one,
 )
-from headrace.doctor.measure.view import (
-    T_95,
-    TrainerView,
-    cost,
-    main_view,
-    main_view_of,
-    replayed_threads,
-    replayed_us,
-    step_parts,
-    uses_gpu,
-)
+from headrace.doctor.measure.view import TrainerView, cost, main_view, main_view_of, step_parts, uses_gpu
 from headrace.doctor.measure.waits import (
     HELD_UP,
     MADE_HERE,

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import NamedTuple
 
+import msgspec
+
 from headrace.doctor.measure.diagnosis import LinePart, LoaderProduction, StagePart
 from headrace.doctor.measure.steps import MeasuredTraining, is_here, whole_fact
 from headrace.doctor.session.model import Session
-from headrace.doctor.session.producers import BatchProducer
-from headrace.doctor.session.trainers import LoaderFacts, Trainer, TrainerPass
+from headrace.doctor.session.trainers import BatchProducer, LoaderFacts, Trainer, TrainerPass
 
 Figures = tuple[int, int, int | None]
 """Calls, wall and CPU."""
@@ -63,7 +64,6 @@ class Finder:
 
     makers: list[BatchProducer | None]
     rows: list[dict[int, int]]
-    """Rows by batch index, per producer."""
     epoch: int
     is_cut: bool
 
@@ -102,11 +102,7 @@ class StageCosts:
 
     @classmethod
     def of(cls, made: Sequence[MadeBatch], batch_size: int | None, item_samples: int = 1) -> StageCosts:
-        """Sum up batches by stage.
-
-        A batch without a sample count has `batch_size` items, or one item if that is None. Each item counts as
-        `item_samples`.
-        """
+        """Sum up batches by stage. A batch without a sample count has `batch_size` items, or one, of `item_samples`."""
         costs = cls(batches=len(made))
         for maker, row in made:
             costs.samples += (maker.batches.samples[row] or batch_size or 1) * item_samples
@@ -138,11 +134,7 @@ class StageCosts:
 
 
 def batch_stages(maker: BatchProducer, row: int, *, serialise: bool = True) -> dict[str, Figures]:
-    """Return calls, wall and CPU of one batch by stage.
-
-    The time outside stages is `other:rest`. The time to `serialise` is extra: another thread of the worker does it
-    while the next batch begins.
-    """
+    """Return calls, wall and CPU of a batch by stage and `other:rest`. `serialise` may overlap with the next batch."""
     batches = maker.batches
     stages = _named(maker, batches.stages[row])
     rest = made_us(maker, row) - sum(wall for _, wall, _ in stages.values())
@@ -155,7 +147,6 @@ def batch_stages(maker: BatchProducer, row: int, *, serialise: bool = True) -> d
 
 
 def made_us(maker: BatchProducer, row: int) -> int:
-    """Return the production time of a batch."""
     return maker.batches.fetched[row] - maker.batches.start[row]
 
 
@@ -188,7 +179,6 @@ def busy_us(maker: BatchProducer) -> int:
 
 TENSOR = re.compile(r"(\w+)\[([\d,]*)\]")
 BATCH_DIMS = 4
-"""Dimensions of a batch of images."""
 COLOURS = {1, 3, 4}
 """Possible first dimensions of a single image."""
 
@@ -273,13 +263,48 @@ def tensors_of(shape: str) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def batch_rows(shape: str) -> int | None:
-    """Return the number of rows in a batch from its shapes.
-
-    None if its tensors have different first dimensions, or if a single tensor may be one sample.
-    """
+    """Return the rows of a batch; None if its tensors' first dimensions differ, or one tensor may be one sample."""
     dims = [sizes for _, sizes in tensors_of(shape)]
     first = {one[0] if one else 0 for one in dims}
     if len(first) != 1 or first <= {0, 1}:
         return None
     is_batch = max(map(len, dims)) >= BATCH_DIMS or (len(dims) > 1 and not first <= COLOURS)
     return first.pop() if is_batch else None
+
+
+def with_loaders_as_one(trainer: Trainer) -> Trainer:
+    """Merge equal DataLoaders that are used one after the other.
+
+    A script that makes a DataLoader per epoch has one loader, and restarts its workers. A loader whose batches only
+    evaluations took is never merged with one for training.
+    """
+    number_of = _numbers(trainer)
+    if all(number == loader for loader, number in number_of.items()):
+        return trainer
+    return msgspec.structs.replace(
+        trainer,
+        loaders=[loader for loader in trainer.loaders if number_of[loader.number] == loader.number],
+        passes=[msgspec.structs.replace(one, loader=number_of.get(one.loader, one.loader)) for one in trainer.passes],
+    )
+
+
+def _numbers(trainer: Trainer) -> dict[int, int]:
+    """Return, by loader, the number of the first of its merged loaders."""
+    used: dict[int, tuple[int, int]] = {}  # start of its first and last pass
+    for one in trainer.passes:
+        first, last = used.get(one.loader, (one.start, one.start))
+        used[one.loader] = min(first, one.start), max(last, one.start)
+    loader_of = {one.number: one.loader for one in trainer.passes}
+    trained = {loader_of.get(number) for number in trainer.gets.pass_}
+    evaluated = {loader_of.get(number) for number in trainer.fetches.pass_} - trained
+    newest: dict[tuple[bytes, bool], tuple[int, int]] = {}
+    """First number of each group of equal loaders, and the last start of a pass in it."""
+    numbers = {loader.number: loader.number for loader in trainer.loaders}
+    for loader in sorted((one for one in trainer.loaders if one.number in used), key=lambda one: used[one.number][0]):
+        first, last = used[loader.number]
+        what = msgspec.json.encode(loader.facts, order="sorted"), loader.number in evaluated
+        known, until = newest.get(what, (loader.number, first))
+        if "dataset" in loader.facts and until < first:
+            numbers[loader.number] = known
+        newest[what] = (numbers[loader.number], last)
+    return numbers

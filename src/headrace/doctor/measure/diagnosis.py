@@ -27,7 +27,6 @@ class StepBudget:
     """`step`, or `batch` if no optimizer.step() was seen."""
     steps: int
     micro_batches: float
-    """Batches per step."""
     mean_us: float
     median_us: float
     p95_us: float
@@ -63,7 +62,6 @@ class StagePart:
     wall_us: float
     cpu_us: float | None
     calls: float
-    """Calls per batch."""
 
     @property
     def computing(self) -> float | None:
@@ -82,15 +80,11 @@ class LinePart:
 @dataclass(frozen=True)
 class LoaderProduction:
     trainer: int
-    """Pid of the trainer."""
     loader: int
     workers: int
     batches: int
     busy: float
-    """Mean share of time in which the workers worked.
-
-    A low share means that the workers are not the bottleneck: they wait for indices because the queue is full.
-    """
+    """Mean share of time in which the workers worked; if low, they wait for indices since the queue is full."""
     cores: float
     """CPU seconds per second of all workers together, while they worked."""
     batch_us: float
@@ -196,8 +190,7 @@ class Diagnosis:
         """Loaders in the order of `budgets_by_wait`, and of one rank the busiest first."""
         order = {budget.pid: place for place, budget in enumerate(self.budgets_by_wait)}
         return sorted(
-            self.batch_production,
-            key=lambda one: (order.get(one.trainer, len(order)), -one.batches * one.batch_us),
+            self.batch_production, key=lambda one: (order.get(one.trainer, len(order)), -one.batches * one.batch_us)
         )
 
     @property

@@ -9,8 +9,7 @@ from typing import Any
 
 from headrace.doctor.measure.batches import MadeBatch, busy_us
 from headrace.doctor.session.model import Machine, ProbedProcess, Session
-from headrace.doctor.session.producers import BatchProducer
-from headrace.doctor.session.trainers import Trainer
+from headrace.doctor.session.trainers import BatchProducer, Trainer
 
 Figures = dict[str, Any]
 BUSY_CORES = 0.9
@@ -19,11 +18,7 @@ BUSY_CORES = 0.9
 
 @dataclass(frozen=True)
 class Host:
-    """One machine of a session, and its activity during training.
-
-    Columns cover only the measured steps, to exclude start-up, or the whole run if fewer than two readings fall into
-    them.
-    """
+    """One machine of a session during the measured steps, or the whole run if these have fewer than two readings."""
 
     machine: Machine
     trainers: list[Trainer]
@@ -49,12 +44,6 @@ class Host:
     def least_free_bytes(self) -> float | None:
         """Minimum of free memory over the readings."""
         return min(self.known("memory_available_bytes"), default=None)
-
-    @property
-    def free_shared_bytes(self) -> float | None:
-        """Minimum of free memory in /dev/shm over the readings."""
-        total = self.fact("shm_bytes")
-        return None if total is None else total - (self.peak("shm_used_bytes") or 0.0)
 
     def fact(self, name: str) -> float | None:
         value = self.facts.get(name)
@@ -110,10 +99,7 @@ class Host:
         return (self.mean("cpu_cores_other") or 0.0) / max(len(self.trainers), 1)
 
     def pool(self, pid: int) -> int:
-        """Return the number of threads in torch's pool in a process, bounded by its cores.
-
-        It is 1 if a device computes for the process, or if unknown.
-        """
+        """Return the threads of a process's torch pool, within its cores; 1 if a device computes, or if unknown."""
         if self.told(pid, "facts", "device") is not None:
             return 1
         told = self.told(pid, "facts", "torch_threads")
@@ -121,10 +107,7 @@ class Host:
         return most if self.rank_cores is None else min(most, max(ceil(self.rank_cores), 1))
 
     def has_pool_of_its_own(self, pid: int) -> bool:
-        """Return True if several OpenCV threads may produce a batch in the training process.
-
-        CPU time reveals nothing about torch's own threads there, since they spin for a while after each part of a step.
-        """
+        """Return True if OpenCV threads may produce a batch here. CPU time shows nothing: torch's own threads spin."""
         torch, opencv = (self.told(pid, "facts", label) for label in ("torch_threads", "opencv_threads"))
         return torch in (None, 1) or (isinstance(opencv, int) and opencv > 1)
 
@@ -135,10 +118,7 @@ class Host:
         return busy is not None and busy >= BUSY_CORES * (self.cores or float("inf"))
 
     def delay(self, made: MadeBatch) -> float | None:
-        """Return how long a batch's producer was runnable without a core, in microseconds.
-
-        If unknown, the total wait of a worker's first thread is distributed over its batches.
-        """
+        """Return how long a batch's producer was runnable without a core (µs), or its share of its thread's wait."""
         maker, row = made
         batches = maker.batches
         told = batches.delay[row] if batches.delay else None
@@ -166,10 +146,7 @@ def host_of(session: Session, trainer: Trainer) -> Host | None:
 
 
 def _rows(machine: Machine, trainers: list[Trainer]) -> range:
-    """Return the readings that count.
-
-    Each covers the time since the previous one, and must have ended within the steps.
-    """
+    """Return the readings that count. The time that each covers must have ended within the steps."""
     starts = [trainer.steps.start[0] for trainer in trainers if trainer.steps.start]
     ends = [trainer.steps.end[-1] for trainer in trainers if trainer.steps.end]
     if not starts:

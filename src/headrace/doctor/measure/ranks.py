@@ -56,10 +56,7 @@ class RanksTogether:
         return next((known for times in (ready, backward, collective) if (known := _known(times)) is not None), None)
 
     def is_apart(self, number: int) -> bool:
-        """Return True if a rank ended its step before another was ready, so that neither waited for the other.
-
-        False with a GPU, whose queue shares gradients after the training thread has continued.
-        """
+        """Return True if a rank ended its step before another was ready; False with a GPU, whose queue works on."""
         arrivals, steps = self.arrivals(number), self.steps[number]
         devices = (view.trainer.steps.device for view in self.views)
         queued = any(step.row is not None and of[step.row] for of, step in zip(devices, steps, strict=True))
@@ -87,16 +84,12 @@ class RanksTogether:
 
 
 def _known(times: Sequence[float | None]) -> list[float] | None:
-    """Return the times, or None if any is unknown."""
     known = [time for time in times if time is not None]
     return known if len(known) == len(times) else None
 
 
 def ranks_together(views: Sequence[TrainerView]) -> RanksTogether | None:
-    """Combine the ranks of a session: of several trainings, the longest of each rank.
-
-    None with fewer than two ranks, or without common steps.
-    """
+    """Combine a session's ranks, the longest training of each; None with fewer than two, or no common steps."""
     longest: dict[int, TrainerView] = {}
     for view in views:
         rank = view.trainer.rank
@@ -153,10 +146,7 @@ def peer_waits(ranks: RanksTogether) -> list[PeerWait] | None:
 
 
 def _stamped(moments: list[StepMoments]) -> list[PeerWait] | None:
-    """Return the waits of a step if all ranks recorded the end of their own gradients.
-
-    Backward ends with sharing.
-    """
+    """Return the waits of a step if all ranks recorded the end of their own gradients. Backward ends with sharing."""
     pairs = [(one.ready, one.shared) for one in moments if one.ready is not None and one.shared is not None]
     if len(pairs) < len(moments):
         return None
@@ -174,10 +164,7 @@ def _calls(view: TrainerView, ahead: float) -> dict[int, list[tuple[str, float, 
 
 
 def _called(calls: Sequence[Sequence[tuple[str, float, float]]]) -> list[PeerWait]:
-    """Return the waits in the collectives of a step, which are matched between ranks by order.
-
-    Without a match, the waits are 0.
-    """
+    """Return the waits in a step's collectives, matched between ranks by order; 0 where they do not match."""
     waits, own = [0.0] * len(calls), [0.0] * len(calls)
     if len({tuple(name for name, _, _ in of_rank) for of_rank in calls}) == 1:
         for same in zip(*calls, strict=True):
@@ -240,10 +227,7 @@ def _late(ranks: RanksTogether) -> list[tuple[float, float]]:
 
 
 def _cause(views: Sequence[TrainerView], place: int, rank: RankView) -> str | None:
-    """Return the stage in which its producers take longest beyond the other ranks'.
-
-    None if the rank is not late, or not because of a longer data stall.
-    """
+    """Return the stage that exceeds the other ranks' most; None if the rank is not late by a longer data stall."""
     if not is_late(rank, len(views)):
         return None
     view, others = views[place], [view for at, view in enumerate(views) if at != place]

@@ -12,8 +12,6 @@ from itertools import accumulate
 from math import inf
 from typing import Any, NamedTuple
 
-import msgspec
-
 from headrace.doctor.measure.diagnosis import TimePart
 from headrace.doctor.probe import SETTLING_STEPS
 from headrace.doctor.session.model import Session
@@ -47,10 +45,7 @@ class TimeSpan(NamedTuple):
 
 
 def segments(start: float, end: float, spans: Iterable[TimeSpan]) -> Iterator[TimeSpan]:
-    """Divide [start, end] into segments without gaps or overlaps.
-
-    Each belongs to the innermost span: the one that started last, and of several, the one that ends first.
-    """
+    """Divide [start, end] into segments without gaps, each of the innermost span that started last and ends first."""
     coming = sorted((span for span in spans if span.end > max(start, span.start)), key=lambda span: -span.start)
     running: list[tuple[float, float, str]] = []
     now = start
@@ -86,7 +81,6 @@ def named(pieces: Sequence[TimeSpan]) -> list[TimeSpan]:
 
 
 def parts_of(pieces: Sequence[TimeSpan]) -> dict[str, float]:
-    """Sum segments by part."""
     parts: dict[str, float] = {}
     for name, start, end in named(pieces):
         parts[name] = parts.get(name, 0) + end - start
@@ -139,7 +133,6 @@ class MeasuredTraining:
 
     trainer: Trainer
     unit: str
-    """`step` or `batch`."""
     seen: int
     """Number of steps in the evidence, warm-up included."""
     warmup: int
@@ -191,11 +184,7 @@ class MeasuredTraining:
 
 
 def training(session: Session, trainer: Trainer) -> MeasuredTraining:
-    """Measure a trainer.
-
-    A measured run without windows stops at the requested number of steps; an observed run uses all. With windows, only
-    observed steps count: later steps receive copies.
-    """
+    """Measure a trainer's observed steps: those before windows of copies, or the steps requested of a run."""
     unit, steps = ("step", _steps(trainer)) if trainer.steps.number else ("batch", _batches(trainer))
     observed = window(trainer, OBSERVE)
     if observed is not None:
@@ -301,10 +290,7 @@ def _batches(trainer: Trainer) -> list[MeasuredStep]:
 
 
 def _warmup(session: Session, trainer: Trainer, steps: list[MeasuredStep]) -> int:
-    """Return the requested warm-up, or the probe's choice, or an estimate.
-
-    The estimate is the steps that consume the initial prefetch of the most used loader, plus settling steps.
-    """
+    """Return the warm-up: requested, the probe's, or that which uses up the initial prefetch, and settling steps."""
     chosen = whole_fact(session.process_facts(trainer).get("facts", {}), "warmup_steps")
     for warmup in (session.warmup, chosen):
         if warmup is not None:
@@ -324,41 +310,3 @@ def _warmup(session: Session, trainer: Trainer, steps: list[MeasuredStep]) -> in
 
 def _start(span: TimeSpan) -> float:
     return span.start
-
-
-def with_loaders_as_one(trainer: Trainer) -> Trainer:
-    """Merge equal DataLoaders that are used one after the other.
-
-    A script that makes a DataLoader per epoch has one loader, and restarts its workers. A loader whose batches only
-    evaluations took is never merged with one for training.
-    """
-    number_of = _numbers(trainer)
-    if all(number == loader for loader, number in number_of.items()):
-        return trainer
-    return msgspec.structs.replace(
-        trainer,
-        loaders=[loader for loader in trainer.loaders if number_of[loader.number] == loader.number],
-        passes=[msgspec.structs.replace(one, loader=number_of.get(one.loader, one.loader)) for one in trainer.passes],
-    )
-
-
-def _numbers(trainer: Trainer) -> dict[int, int]:
-    """Return, by loader, the number of the first of its merged loaders."""
-    used: dict[int, tuple[int, int]] = {}  # start of its first and last pass
-    for one in trainer.passes:
-        first, last = used.get(one.loader, (one.start, one.start))
-        used[one.loader] = min(first, one.start), max(last, one.start)
-    loader_of = {one.number: one.loader for one in trainer.passes}
-    trained = {loader_of.get(number) for number in trainer.gets.pass_}
-    evaluated = {loader_of.get(number) for number in trainer.fetches.pass_} - trained
-    newest: dict[tuple[bytes, bool], tuple[int, int]] = {}
-    """First number of each group of equal loaders, and the last start of a pass in it."""
-    numbers = {loader.number: loader.number for loader in trainer.loaders}
-    for loader in sorted((one for one in trainer.loaders if one.number in used), key=lambda one: used[one.number][0]):
-        first, last = used[loader.number]
-        what = msgspec.json.encode(loader.facts, order="sorted"), loader.number in evaluated
-        known, until = newest.get(what, (loader.number, first))
-        if "dataset" in loader.facts and until < first:
-            numbers[loader.number] = known
-        newest[what] = (numbers[loader.number], last)
-    return numbers

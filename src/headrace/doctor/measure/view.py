@@ -1,8 +1,7 @@
-"""One trainer, measured from every side: step budget, device, replayed steps, the probe's cost."""
+"""One trainer, measured from every side: step budget, device, waits, batch production, the probe's cost."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 from statistics import fmean, median, quantiles
 
-from headrace.doctor.measure.batches import Join, batch_production
+from headrace.doctor.measure.batches import Join, batch_production, with_loaders_as_one
 from headrace.doctor.measure.diagnosis import LoaderProduction, ProbeCost, StepBudget, TimePart, WaitSplit
 from headrace.doctor.measure.steps import (
     BACKWARD,
@@ -31,12 +30,10 @@ from headrace.doctor.measure.steps import (
     parts_of,
     segments,
     training,
-    window_steps,
-    with_loaders_as_one,
 )
 from headrace.doctor.measure.waits import Wait, causes, wait_split, waits
 from headrace.doctor.session.model import Session
-from headrace.doctor.session.trainers import REPLAY, LoaderFacts, Trainer
+from headrace.doctor.session.trainers import LoaderFacts, Trainer
 
 PAIRS = {"w": ("r", WAIT), "h": ("i", COPY), "b": ("c", BACKWARD), "o": ("p", OPTIMIZER)}
 """Mark that begins a span, with the mark that ends it and its part."""
@@ -44,15 +41,7 @@ MODEL = "m"
 """Mark of the model's call: time between a batch and this mark, or the next batch, is work on data."""
 
 Marks = Sequence[tuple[str, float]]
-KINDS = {
-    "d": DATA_WORK,
-    "n": UNSEEN,
-    "h": COPY,
-    "b": BACKWARD,
-    "o": OPTIMIZER,
-    "s": OPTIMIZER,
-    "c": COLLECTIVE,
-}
+KINDS = {"d": DATA_WORK, "n": UNSEEN, "h": COPY, "b": BACKWARD, "o": OPTIMIZER, "s": OPTIMIZER, "c": COLLECTIVE}
 """Parts by kind of span in the evidence; kinds of a newer probe are `other`."""
 
 
@@ -66,7 +55,7 @@ def device_parts(training: MeasuredTraining) -> list[TimePart] | None:
     for step, following in pairwise(training.steps):
         if step.evaluations:  # the GPU worked for these, too
             continue
-        marks, coming = _marks(training.trainer, step), _marks(training.trainer, following)
+        marks, coming = marks_of(training.trainer, step), marks_of(training.trainer, following)
         if marks and coming and following.number == step.number + 1 and coming[0][1] > marks[0][1]:
             steps.append(parts_of(list(segments(marks[0][1], coming[0][1], device_spans(marks)))))
     return mean_parts(steps, ORDER) if steps else None
@@ -95,12 +84,8 @@ def device_spans(marks: Marks) -> list[TimeSpan]:
     return spans
 
 
-def _marks(trainer: Trainer, step: MeasuredStep) -> Marks | None:
+def marks_of(trainer: Trainer, step: MeasuredStep) -> Marks | None:
     return None if step.row is None else trainer.steps.device[step.row]
-
-
-T_95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36}
-"""Student's t for 95 %, two-sided, by degrees of freedom."""
 
 
 def step_budget(training: MeasuredTraining) -> StepBudget | None:
@@ -122,15 +107,16 @@ def step_budget(training: MeasuredTraining) -> StepBudget | None:
     )
 
 
+def host_spans(trainer: Trainer, step: MeasuredStep) -> list[TimeSpan]:
+    """Return the spans of the training thread in one step, without evaluations and waits."""
+    spans = [] if step.row is None else trainer.steps.spans[step.row]
+    kinds = ((KINDS.get(kind, OTHER), start, start + us) for kind, start, us in spans if kind != EVALUATION)
+    return [TimeSpan(*one) for one in kinds]
+
+
 def step_parts(training: MeasuredTraining, step: MeasuredStep) -> dict[str, float]:
     """Return microseconds of one step by part; they always sum to its duration."""
-    spans = training.waits_in(step)
-    if step.row is not None:
-        spans += [
-            TimeSpan(KINDS.get(kind, OTHER), start, start + duration)
-            for kind, start, duration in training.trainer.steps.spans[step.row]
-            if kind != EVALUATION
-        ]
+    spans = [*training.waits_in(step), *host_spans(training.trainer, step)]
     parts = parts_of([piece for start, end in step.stretches for piece in segments(start, end, spans)])
     if training.trainer.gets.start:
         return {WAIT: 0.0, **parts}
@@ -170,11 +156,6 @@ class TrainerView:
     def trainer(self) -> Trainer:
         return self.training.trainer
 
-    @cached_property
-    def waited_us(self) -> Counter[int]:
-        """Time that the training thread waited in measured steps, by loader that fed them."""
-        return _waited_us(self.training, self.waits)
-
     @property
     def awaited_production(self) -> list[LoaderProduction]:
         """Batch production of the loaders that fed measured steps."""
@@ -206,10 +187,7 @@ class TrainerView:
         return next((loader for loader in self.trainer.loaders if loader.number == number), None)
 
     def demanded_cores(self, making: LoaderProduction) -> float | None:
-        """Return the cores needed to produce batches as fast as the trainer can consume them; None if unknown.
-
-        It is the CPU time of a step's batches divided by the shortest possible step, for any number of workers.
-        """
+        """Return the cores that produce batches as fast as the shortest possible step; None if unknown."""
         known = [(part.cpu_us, part.wall_us) for part in making.stages if part.cpu_us is not None]
         cpu, wall = sum(cpu for cpu, _ in known), sum(wall for _, wall in known)
         if self.budget is None or making.batches == 0 or wall <= 0:
@@ -218,11 +196,7 @@ class TrainerView:
         return self.budget.micro_batches * making.batch_us * cpu / wall / step_us if step_us > 0 else None
 
     def _unhindered_us(self, budget: StepBudget) -> float:
-        """Return the step without waits for a worker.
-
-        It is computing plus unpickling in the same thread. If another thread unpickles and pins, it is the longer of
-        the two.
-        """
+        """Return the step without waits for a worker: computing plus unpickling, or the longer if in two threads."""
         computing = sum(part.us for part in budget.parts if part.name != WAIT)
         gets, rows, steps = self.trainer.gets, self.training.gets, len(self.training.steps)
         between = sum(gets.unpickle[row] or 0 for row in rows if gets.pin[row] is None)
@@ -230,19 +204,14 @@ class TrainerView:
         return max(computing + between / steps, beside / steps)
 
 
-def _waited_us(training: MeasuredTraining, found: Sequence[Wait]) -> Counter[int]:
-    waited = Counter(dict.fromkeys(training.fed, 0))
-    for wait in found:
-        if wait.loader in waited:
-            waited[wait.loader] += sum(wait.parts.values())
-    return waited
-
-
 def _by_wait(
     made: Sequence[LoaderProduction], training: MeasuredTraining, found: Sequence[Wait]
 ) -> list[LoaderProduction]:
     """Sort loaders that feed the steps together by the wait for each."""
-    waited = _waited_us(training, found)
+    waited = Counter(dict.fromkeys(training.fed, 0))
+    for wait in found:
+        if wait.loader in waited:
+            waited[wait.loader] += sum(wait.parts.values())
     return sorted(made, key=lambda one: (one.loader not in waited, -waited[one.loader]))
 
 
@@ -280,74 +249,5 @@ def cost(session: Session, views: Sequence[TrainerView]) -> ProbeCost:
         step_us = median(us for us, _ in probed)
         share = step_us / fmean(duration for _, duration in probed)
     return ProbeCost(
-        step_us=step_us,
-        step_share=share,
-        evidence_bytes=sum(process.evidence_bytes for process in session.processes),
+        step_us=step_us, step_share=share, evidence_bytes=sum(process.evidence_bytes for process in session.processes)
     )
-
-
-def window_us(trainer: Trainer, name: str) -> float | None:
-    """Return the mean step of a window; None if it has no steps."""
-    steps = [step for step in window_steps(trainer, name) if not step.gets]
-    if not steps:
-        return None
-    return fmean(step.duration - _copying_us(trainer, step) for step in steps)
-
-
-def replayed_work_us(trainer: Trainer) -> float:
-    """Return the data work in a replayed step: on a GPU, only as far as the GPU waits for it."""
-    steps = [step for step in window_steps(trainer, REPLAY) if not step.gets]
-    return fmean(_data_work_us(trainer, step) for step in steps) if steps else 0.0
-
-
-def _data_work_us(trainer: Trainer, step: MeasuredStep) -> float:
-    spans: list[TimeSpan] = []
-    start, end = float(step.start), float(step.end)
-    if marks := _marks(trainer, step):
-        spans, start, end = device_spans(marks), marks[0][1], marks[-1][1]
-    elif step.row is not None:
-        spans = [
-            TimeSpan(KINDS.get(kind, OTHER), begun, begun + us) for kind, begun, us in trainer.steps.spans[step.row]
-        ]
-    return parts_of(list(segments(start, end, spans))).get(DATA_WORK, 0.0)
-
-
-def replayed_us(view: TrainerView) -> float | None:
-    """Return the mean step on cached batches, data work in the loop included; None without a replay window.
-
-    Without workers, the step itself produces the batches, so cached batches save only the data stall.
-    """
-    replay_us = window_us(view.trainer, REPLAY)
-    if replay_us is None or view.budget is None or any(one.workers for one in view.batch_production[:1]):
-        return replay_us
-    return max(replay_us, (1 - (view.wait_share or 0.0)) * view.budget.mean_us)
-
-
-def at_hand_us(view: TrainerView) -> float | None:
-    """Return the mean step with batches ready for the model, from the replay window; None without one."""
-    if view.budget is None:
-        return None
-    replay_us = replayed_us(view)
-    return None if replay_us is None else max(replay_us - replayed_work_us(view.trainer), 0.0)
-
-
-def replayed_threads(trainer: Trainer) -> float | None:
-    """Return the threads that computed at once in the median replayed step; None if unknown."""
-    found = [
-        cpu / step.duration
-        for step in window_steps(trainer, REPLAY)
-        if not step.gets and not step.evaluations and step.duration and step.row is not None and trainer.steps.cpu
-        if (cpu := trainer.steps.cpu[step.row]) is not None
-    ]
-    return median(found) if found else None
-
-
-def _copying_us(trainer: Trainer, step: MeasuredStep) -> float:
-    """Return the time that copying cached batches added to a step: less than it took if the GPU still had work."""
-    replays = trainer.replays
-    within = range(bisect_left(replays.start, step.start), bisect_left(replays.start, step.end))
-    taken = float(sum(replays.duration[row] for row in within))
-    marks = _marks(trainer, step)
-    if not marks:
-        return taken
-    return min(taken, sum(span.end - span.start for span in device_spans(marks) if span.name == WAIT))

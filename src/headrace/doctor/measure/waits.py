@@ -61,10 +61,7 @@ def usual_us(gets: ReceivedBatches) -> float | None:
 
 
 def late(gets: ReceivedBatches, row: int, made: MadeBatch, usual: float) -> tuple[int, MadeBatch] | None:
-    """Return the delay in a batch's transfer, and the batch that its worker produced meanwhile.
-
-    None if there was no delay, or the worker produced none.
-    """
+    """Return the delay of a batch's transfer, and the batch that its worker made meanwhile; None without any."""
     waited, arrived, unpickle = waited_us(gets, row), gets.arrived[row], gets.unpickle[row]
     if waited is None or arrived is None or unpickle is None or waited <= usual:
         return None
@@ -92,10 +89,7 @@ class Wait:
 
 
 def waits(training: MeasuredTraining, join: Join) -> list[Wait]:
-    """Return the waits of the measured steps in order, gets first. The parts of each sum to its duration.
-
-    With evidence that is cut short, gets with an unrecorded batch are left out.
-    """
+    """Return the waits of the measured steps, gets first, split into parts. Gets of unrecorded batches are left out."""
     trainer = training.trainer
     usual = usual_us(trainer.gets)
     passes = pass_of(trainer)
@@ -219,10 +213,7 @@ def causes(pid: int, found: Iterable[Wait], steps: int) -> WaitSplit:
 
 
 def _shares(made: MadeBatch | None) -> dict[str, float]:
-    """Return the stages of a batch's production as shares; later work is a separate part of the wait.
-
-    Without recorded production, no stage is charged.
-    """
+    """Return the stages of a batch's production as shares, and later work. Without a record, no stage is charged."""
     if made is None:
         return {UNKNOWN: 1.0}
     stages = batch_stages(*made, serialise=False)

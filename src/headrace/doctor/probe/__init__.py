@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .remedies import KEYS
     from .remedies.indexed_tar import index_of, tar_info
     from .settings import SETTINGS_FILE, ProbeSettings, SessionClock, boot_id
-    from .training.step_limit import SETTLING_STEPS, replayed_steps
+    from .training.windows import SETTLING_STEPS, replayed_steps
 
 __all__ = [
     "KEYS", "SETTINGS_FILE", "SETTLING_STEPS", "ProbeSettings", "SessionClock", "active",
@@ -33,7 +33,7 @@ _HOMES = {
     "remedies.indexed_tar": ("index_of", "tar_info"),
     "remedies": ("KEYS",),
     "settings": ("SETTINGS_FILE", "ProbeSettings", "SessionClock", "boot_id"),
-    "training.step_limit": ("SETTLING_STEPS", "replayed_steps"),
+    "training.windows": ("SETTLING_STEPS", "replayed_steps"),
 }
 """Module of each name that the doctor uses from the probe. Each module is imported on first use."""
 

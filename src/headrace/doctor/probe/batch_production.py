@@ -1,15 +1,17 @@
-"""Record of the batches that this process produces: begun, fetched, sent, and written as evidence."""
+"""Record of the batches that this process produces, with the files opened and the requests to stores meanwhile."""
 
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import time
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Callable
+from urllib.parse import urlsplit
 
 from .evidence_file import LONGEST_HELD_NS, MOST_HELD, EvidenceFile, Record
-from .opened_files import OpenedFiles, RemoteReadCounts
 from .patches import Fault, HookGuard
 from .settings import CoreUse, SessionClock, core_use
 from .stack_sampler import CodeLines, StackSampler
@@ -36,16 +38,12 @@ class ProducedBatch:
     is_done: bool = False
     totals: Totals = field(default_factory=dict)
     use_before: CoreUse | None = None
-    """Core use at the start of the batch."""
     use: tuple[int, int | None] | None = None
     """CPU time and scheduling delay of the batch, in microseconds."""
 
 
 class BatchRecorder:
-    """Recorder of the batches that the threads of a process produce, one batch per thread at a time.
-
-    The worker loop begins a batch when an index arrives. Without workers, the fetch itself begins it.
-    """
+    """Recorder of batches, one per thread at a time, which an index in a worker begins, or else the fetch."""
 
     def __init__(self, timer: CallTimer, evidence: EvidenceFile, clock: SessionClock, fault: Fault) -> None:
         self._stages = timer.stages
@@ -74,7 +72,6 @@ class BatchRecorder:
         """Records of batches produced in the training thread, not written yet."""
         self._written_at = 0
         self._lately_ns = 0
-        """Duration of the last batch."""
 
     def begin(self, epoch: int, index: int) -> ProducedBatch:
         account = self._stages.open()
@@ -191,9 +188,8 @@ class FullCollections:
     """
 
     def __init__(self) -> None:
-        self._begun: int | None = None
         self._first_ns = 0
-        self._count = self._spent_ns = self._longest_ns = 0
+        self.forked()
 
     def watch(self) -> None:
         gc.callbacks.append(self._called)
@@ -203,7 +199,7 @@ class FullCollections:
             gc.callbacks.remove(self._called)
 
     def forked(self) -> None:
-        self._begun = None
+        self._begun: int | None = None
         self._count = self._spent_ns = self._longest_ns = 0
 
     def records(self, now_us: int) -> list[Record]:
@@ -226,3 +222,97 @@ class FullCollections:
             self._count += 1
             self._spent_ns += took
             self._longest_ns = max(self._longest_ns, took)
+
+
+MOST_NOTED = 256
+"""Maximum number of paths noted for one batch."""
+_NO_FILES = ("/proc/", "/sys/")
+"""Folders of files that the kernel generates."""
+
+
+class OpenedFiles:
+    """Paths of the file opens that hooks report. `add` precedes the user's own call, so it never raises."""
+
+    def __init__(self, failed: Callable[[Exception], None]) -> None:
+        self._failed = failed
+        self.forked()
+
+    def forked(self) -> None:
+        """Reset in the child of a fork, which has opened nothing yet."""
+        self.noted: list[str] | None = None
+        """Absolute paths since a caller set it to a list, one for each open; None while nobody asks."""
+
+    def add(self, file: Any) -> None:
+        """Note a path (text, bytes or a path object) about to be read. A relative path keeps its first meaning."""
+        if self.noted is None or len(self.noted) >= MOST_NOTED:
+            return
+        try:
+            path = os.fsdecode(file) if isinstance(file, (str, bytes, os.PathLike)) else ""
+            if path and not path.startswith(_NO_FILES):
+                self.noted.append(os.path.abspath(path))
+        except Exception as error:
+            self.noted = None
+            self._failed(error)
+
+
+MOST_STORES = 16
+"""Stores counted separately; all others are merged."""
+OTHERS = "other stores"
+NAMED: ContextVar[str | None] = ContextVar("headrace_store", default=None)
+"""Store that the current library call names; requests below it go to an endpoint that says less."""
+
+
+class RemoteReadCounts:
+    """Counter of requests in all threads of a process. Hooks call it next to script calls, so it never raises."""
+
+    def __init__(self, name: Callable[[str], int]) -> None:
+        """`name` returns a text's number in the evidence."""
+        self._name = name
+        self.forked()
+
+    def forked(self) -> None:
+        """Reset in the child of a fork, where a thread that held the lock does not exist."""
+        self._lock = threading.Lock()
+        self._stores: dict[str, list[int]] = {}
+        """Requests since the last record, failed ones, bytes, and microseconds until answers began, by store."""
+
+    def answered(self, place: str, begun_ns: int, size: int, failed: bool = False) -> None:
+        """Count a request to `place` sent at `begun_ns`, whose answer of `size` bytes begins now."""
+        now = time.monotonic_ns()
+        with self._lock:
+            counts = self._counts(place)
+            for column, more in enumerate((1, failed, size, max((now - begun_ns) // 1000, 1))):
+                counts[column] += more
+
+    def more(self, place: str, size: int) -> None:
+        with self._lock:
+            self._counts(place)[2] += size
+
+    def record(self, now_us: int, batches: int) -> Record | None:
+        """Return the `remote` record since the last one, over `batches` batches; None if there never was a request."""
+        rows = []
+        with self._lock:
+            for place, counts in self._stores.items():
+                if any(counts):
+                    rows.append([self._name(place), *counts])
+                    counts[:] = [0] * len(counts)
+        return ("remote", now_us, batches, rows) if rows or (batches and self._stores) else None
+
+    def _counts(self, place: str) -> list[int]:
+        is_apart = place in self._stores or len(self._stores) < MOST_STORES
+        return self._stores.setdefault(place if is_apart else OTHERS, [0, 0, 0, 0])
+
+
+def place_of(url: Any) -> str:
+    """Return the store that a URL names, such as `s3://bucket` or `https://host`, without port or user."""
+    named = NAMED.get()
+    if named is not None:
+        return named
+    try:
+        parts = urlsplit(str(url))
+        host = parts.hostname or ""
+    except ValueError:  # not a URL
+        return OTHERS
+    if "@" in parts.path or not host:  # a user name or password with a slash in it looks like a host
+        return OTHERS
+    return f"{parts.scheme or 'http'}://{host}"

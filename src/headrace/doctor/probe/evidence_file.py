@@ -1,7 +1,4 @@
-"""Evidence file of one process: one JSON array per line, appended whole, bounded in size.
-
-doctor/session/evidence.py describes the records.
-"""
+"""Evidence file of a process: one JSON array per line (see doctor/session/evidence.py), bounded in size."""
 
 from __future__ import annotations
 
@@ -119,10 +116,7 @@ class EvidenceFile:
         self._is_over = False
 
     def forked(self, path: str) -> None:
-        """Continue in `path` in the child of a fork, where a thread that held the lock does not exist.
-
-        Names are retained, since hooks refer to stages by number.
-        """
+        """Continue in `path` in a fork's child, where no thread holds the lock. Hooks still refer to the names."""
         was_over = self._is_over
         self._let_go()
         self._begin(path)
@@ -181,10 +175,7 @@ class EvidenceFile:
                 )
 
     def _open(self, flags: int) -> None:
-        """Open the file with a descriptor above standard input, output and error.
-
-        A script may have been started without these; then a library's prints would go into the file.
-        """
+        """Open the file above the standard descriptors: a script may have been started without these."""
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | flags, 0o600)
         self._descriptor = descriptor if descriptor > 2 else fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
         if self._descriptor != descriptor:
@@ -192,11 +183,7 @@ class EvidenceFile:
         self._file = _file_of(self._descriptor)
 
     def _is_ours(self) -> bool:
-        """Return True if the descriptor still refers to this file.
-
-        A script that closes all descriptors, as daemons do, closes this one too, and may reuse its number for a file of
-        its own.
-        """
+        """Return True if the descriptor is still this file's: daemons close all, and may reuse its number."""
         try:
             return self._descriptor is not None and _file_of(self._descriptor) == self._file
         except OSError:
@@ -260,11 +247,7 @@ class LastRecords:
             self._evidence.write_last(("note", self._clock.now_us(), "hook-off", f"at the end: {error!r}"))
 
     def failed(self, error: BaseException) -> None:
-        """Write the `error` record, once per exception.
-
-        The exception is identified by its text. A reference would keep all objects of its frames alive in a process
-        that shows an error through sys.excepthook and continues.
-        """
+        """Write the `error` record, once per exception, by its text: a reference would keep its frames alive."""
         text = traceback_text(error)
         if text != self._told:
             self._told = text

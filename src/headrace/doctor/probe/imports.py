@@ -85,10 +85,7 @@ class ImportWatch:
         self._before.clear()
 
     def when_imported(self, name: str, callback: ImportCallback) -> None:
-        """Call `callback(module)` once, after the module's body has run; immediately if it already has.
-
-        Built-in and frozen modules never trigger the callback.
-        """
+        """Call `callback(module)` after its body has run, or now if it has; never for built-in and frozen modules."""
         module = sys.modules.get(name)
         if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
             callback(module)

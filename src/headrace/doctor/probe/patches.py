@@ -25,11 +25,7 @@ class Patches:
         self._undo: list[Callable[[], None]] = []
 
     def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
-        """Set `owner.name` to `make(original)`.
-
-        Return False, without effect, if the attribute does not exist, is not callable, or its owner (a built-in type)
-        does not allow assignment.
-        """
+        """Set `owner.name` to `make(original)`. Return False, without effect, if that is no callable or fixed."""
         plain = getattr(owner, name, _ABSENT)
         if not callable(plain):
             return False
@@ -55,10 +51,7 @@ class Patches:
         return self.replace(owner, name, lambda original: stand_in(original, around(call)(original)))
 
     def hook(self, module: ModuleType, path: str, make: Callable[[Any], Any], unseen: str) -> bool:
-        """Replace the attribute at the dotted `path` of a library's module.
-
-        If it does not exist, report that what `unseen` names was not observed, and return False.
-        """
+        """Replace the attribute at the dotted `path` of a module; or report that `unseen` was not observed."""
         owner: Any = module
         *outer, name = path.split(".")
         for part in outer:
@@ -84,10 +77,7 @@ class Patches:
         self._undo.append(call)
 
     def rebind(self) -> None:
-        """Replace functions also in other modules that imported them by name before the probe started.
-
-        Standard library modules are left alone, since they were imported before everything else.
-        """
+        """Replace functions also where other modules, but not the standard library's, imported them by name before."""
         pythons_own = getattr(sys, "stdlib_module_names", sys.builtin_module_names)
         new_of = {
             id(original): (original, new)
@@ -131,10 +121,7 @@ def around(call: Function) -> Callable[[Function], Function]:
 
 
 class Builtin:
-    """Stand-in for a built-in function or a bound method.
-
-    Unlike a Python function, and like the original, it does not bind to the instance as a class attribute.
-    """
+    """Stand-in for a built-in function or a bound method, which does not bind to the instance as an attribute."""
 
     def __init__(self, original: Function, call: Function) -> None:
         functools.update_wrapper(self, original)
@@ -147,10 +134,7 @@ class Builtin:
         return repr(self.__wrapped__)  # type: ignore[attr-defined]  # update_wrapper has set it
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """Pickle by name, so that unpickling yields whatever is found there.
-
-        If the original does not name its module, pickle searches for it.
-        """
+        """Pickle by name, which yields whatever is found there. Without a module's name, pickle searches for it."""
         original = self.__wrapped__  # type: ignore[attr-defined]
         name: str = original.__qualname__
         return name if original.__module__ is None else (pkgutil.resolve_name, (f"{original.__module__}:{name}",))

@@ -106,10 +106,7 @@ SAVES = (
     ("peft.peft_model", "PeftModel.save_pretrained", 1, "save_directory"),
     ("huggingface_hub.hub_mixin", "ModelHubMixin.save_pretrained", 1, "save_directory"),
 )
-"""Functions that save to a file or a folder: module, name, and position and name of the path.
-
-Other files of weights that Python code opens are recognised by the end of their names, `WEIGHTS`.
-"""
+"""Functions that save by a path: module, name, and the path's position and name. See also `WEIGHTS`."""
 LOADS = (("torch.serialization", "load", 0, "f"), ("safetensors.torch", "load_file", 0, "filename"))
 """Functions that read such a file without opening it in Python."""
 PlaceOf = Callable[[Any], Any]
@@ -119,10 +116,7 @@ _BY_PATH = ("access", "chmod", "listdir", "lstat", "mkdir", "rmdir", "scandir", 
 
 
 class ScratchSaves:
-    """Stand-ins for the functions that save, read, rename and delete files, by the paths of a ScratchView.
-
-    Descriptors, file objects and paths relative to a descriptor are left alone.
-    """
+    """Stand-ins for functions of files by path, with the paths of a ScratchView. Descriptors are left alone."""
 
     def __init__(self, folder: str, note: Callable[[str, str], None], fault: Fault) -> None:
         view = ScratchView(folder, note)

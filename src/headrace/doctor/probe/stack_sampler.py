@@ -17,10 +17,7 @@ from typing import Any, Callable, Protocol
 PERIOD_NS = 10_000_000
 """Mean interval between two stack samples."""
 MOST_SAMPLER_SHARE = 0.004
-"""Share of a core that sampling may use during batch production.
-
-Waiting of other threads for the GIL adds about the same again.
-"""
+"""Share of a core that sampling may use in batch production; other threads' waits for the GIL double it."""
 IDLE_S = 1.0
 """Sleep time of the sampler without a wake-up, which delays the detection of a hung batch."""
 HUNG_NS = 10_000_000_000
@@ -101,10 +98,7 @@ def frame_of(thread: int) -> FrameType | None:
 
 
 def stack_of(frame: FrameType | None) -> Stack:
-    """Copy a stack while no other Python code can run.
-
-    A reference to a frame keeps its variables alive, and would release them in another thread than the user's.
-    """
+    """Copy a stack while no other Python runs: a reference to a frame would release variables in this thread."""
     stack: Stack = []
     while frame is not None and len(stack) < MOST_FRAMES:
         stack.append((frame.f_code, frame.f_lineno or frame.f_code.co_firstlineno))
@@ -119,10 +113,7 @@ def stack_text(stack: Stack) -> str:
 
 
 class CodeLines:
-    """Nanoseconds by place in user code.
-
-    One thread adds and any thread takes; additions during a take may be lost.
-    """
+    """Nanoseconds by place in user code. One thread adds and any thread takes; additions during a take may be lost."""
 
     def __init__(self, name: Callable[[str], int]) -> None:
         """`name` returns a text's number in the evidence."""

@@ -13,7 +13,6 @@ from .patches import Function, Patches, stand_in
 Total = list[int]
 """Calls, wall ns and thread CPU ns, excluding inner stages."""
 Totals = dict[int, Total]
-"""Totals by stage."""
 MOST_STAGES = 1000
 """Limit of stages: a script that names classes or functions by sample must not fill memory or evidence."""
 
@@ -104,7 +103,6 @@ class Account:
         return self
 
     def leave(self) -> None:
-        """End a stage."""
         try:
             cpu = time.thread_time_ns()
             wall = time.monotonic_ns()
@@ -135,10 +133,7 @@ class CallTimer:
         self._evidence = evidence
 
     def stage(self, category: str, label: str) -> int:
-        """Return the number of a stage. docs/doctor/internals.md lists the categories.
-
-        Beyond `MOST_STAGES`, new stages of a category share the label `other`.
-        """
+        """Return the number of a stage of docs/doctor/internals.md. Beyond `MOST_STAGES`, labels are `other`."""
         name = f"{category}:{label}"
         if len(self.stages.categories) >= MOST_STAGES and name not in self._evidence.names:
             name = f"{category}:other"
@@ -152,8 +147,7 @@ class CallTimer:
 
     def time_by_type(self, owner: Any, name: str, category: str) -> bool:
         """Count calls of a method as stages named after the class of the object."""
-        make = timed_by_type(self.stages, lambda label: self.stage(category, label))
-        return self.patches.replace(owner, name, make)
+        return self.patches.replace(owner, name, timed_by_type(self, category))
 
 
 def timed_call(stages: Stages, stage: int, function: Function) -> Function:
@@ -175,28 +169,20 @@ def timed(stages: Stages, stage: int) -> Callable[[Function], Function]:
     return lambda original: stand_in(original, timed_call(stages, stage, original))
 
 
-def timed_by_type(stages: Stages, stage_of: Callable[[str], int]) -> Callable[[Function], Function]:
-    """Return a decorator that makes a method's timed stand-in, with stages named after the object's class.
-
-    At most `MOST_STAGES` names and no classes are cached: a script may create a class per sample.
-    """
-    known: dict[str, int] = {}
+def timed_by_type(timer: CallTimer, category: str) -> Callable[[Function], Function]:
+    """Return a decorator that times a method in a stage per class of its object, up to `MOST_STAGES` names."""
 
     def make(original: Function) -> Function:
+        known: dict[str, Function] = {}
+
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             name = type(self).__name__
-            stage = known.get(name)
-            if stage is None:
-                stage = stage_of(name)
+            timed = known.get(name)
+            if timed is None:
+                timed = timed_call(timer.stages, timer.stage(category, name), original)
                 if len(known) < MOST_STAGES:
-                    known[name] = stage
-            account = stages.enter(stage)
-            if account is None:
-                return original(self, *args, **kwargs)
-            try:
-                return original(self, *args, **kwargs)
-            finally:
-                account.leave()
+                    known[name] = timed
+            return timed(self, *args, **kwargs)
 
         return stand_in(original, call)
 
@@ -204,10 +190,7 @@ def timed_by_type(stages: Stages, stage_of: Callable[[str], int]) -> Callable[[F
 
 
 def timed_in_torch(
-    stages: Stages,
-    stage: int,
-    is_compiling: Callable[[], bool],
-    inner: Callable[[Function], Function] | None = None,
+    stages: Stages, stage: int, is_compiling: Callable[[], bool], inner: Callable[[Function], Function] | None = None
 ) -> Callable[[Function], Function]:
     """Return a decorator that makes the timed stand-in of a function that torch.compile or torch.jit may process.
 

@@ -2,6 +2,5 @@
 
 from __future__ import annotations
 
-from headrace.doctor.prove.baseline import DIGESTS, STEPS
-from headrace.doctor.prove.prover import Prover
-from headrace.doctor.prove.remedies import remedy_attempts
+from headrace.doctor.prove.prover import Prover, remedy_attempts
+from headrace.doctor.prove.trial import DIGESTS, STEPS

@@ -66,43 +66,20 @@ def environment(most: int = MOST_TEXT) -> Environment:
             return value
         return seen(value, most=most) if isinstance(value, str) else figure(value)
 
-    made = Environment(
-        loader=FileSystemLoader(FOLDER),
-        autoescape=True,
-        finalize=shown,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters.update(
-        of_width=lambda share: f"{figure(min(share, 1.0) * 100)}%", percent=percent, colour_of=colour_of
-    )
+    made = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, finalize=shown, undefined=StrictUndefined)
+    made.trim_blocks = made.lstrip_blocks = True
+    made.filters.update(of_width=lambda share: f"{figure(min(share, 1.0) * 100)}%")
+    made.filters.update(percent=percent, colour_of=colour_of)
     return made
 
 
 OTHER = "other"
 _COLOURS = {
-    "data wait": "wait",
-    "data work": "brown",
-    "host to device": "amber",
-    "forward": "sky",
-    "backward": "blue",
-    "optimizer": "teal",
-    "collective": "purple",
-    "peer": "pink",
-    "lookup": "pink",
-    "scan": "purple",
-    "read": "amber",
-    "remote": "brown",
-    "decode": "blue",
-    "transform": "sky",
-    "parse": "olive",
-    "tokenise": "teal",
-    "collate": "olive",
-    "serialise": "brown",
-    "getitem": "slate",
-    "wait": "wait",
-}
+    "data wait": "wait", "data work": "brown", "host to device": "amber", "forward": "sky", "backward": "blue",
+    "optimizer": "teal", "collective": "purple", "peer": "pink", "lookup": "pink", "scan": "purple", "read": "amber",
+    "remote": "brown", "decode": "blue", "transform": "sky", "parse": "olive", "tokenise": "teal", "collate": "olive",
+    "serialise": "brown", "getitem": "slate", "wait": "wait",
+}  # fmt: skip
 
 
 def colour_of(name: str) -> str:
@@ -111,16 +88,12 @@ def colour_of(name: str) -> str:
 
 
 Cells = list[str | Markup]
-
 MOST_DIFF_LINES = 120
 MOST_REMEDIES = 24
 """Maximum number of remedies shown."""
-RANK_KEYS = (
-    ChartKey("wait", "waits for data"),
-    ChartKey("pink", "waits for a peer"),
-    ChartKey("purple", "collectives themselves"),
-    ChartKey("other", "the rest of the step"),
-)
+_RANKS = {"wait": "waits for data", "pink": "waits for a peer"}
+_RANKS |= {"purple": "collectives themselves", "other": "the rest of the step"}
+RANK_KEYS = tuple(ChartKey(*each) for each in _RANKS.items())
 _DIFF = {"+": "more", "-": "less", "@": "place"}
 
 
@@ -136,7 +109,6 @@ def with_bars(shown: Sequence[Row], *, colour: str = "", labelled: bool = False)
 
 
 def legend(parts: Sequence[Row]) -> list[ChartKey]:
-    """Return a legend with the figures of each part."""
     return [ChartKey(colour_of(one.label), one.label, " · ".join(filter(None, one.cells))) for one in parts]
 
 
@@ -192,10 +164,7 @@ _BADGES = {"red": "● Input-bound", "yellow": "◐ Partly input-bound", "green"
 
 
 def html_page(view: ReportView, pictures: Mapping[int, FaultPicture] = MappingProxyType({})) -> str:
-    """Return a document under 1 MB without scripts or external resources. Pure except for reading its templates.
-
-    `pictures` show the view's faults, by their place; the last are left out if they are too large.
-    """
+    """Return a document under 1 MB without scripts or external resources; the last `pictures` may not fit."""
     style = (FOLDER / "style.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     colour = "" if view.waits is None else heat(view.waits)

@@ -19,7 +19,7 @@ from headrace.doctor.causes import Prescription, is_unsure
 from headrace.doctor.faults import FaultPicture
 from headrace.doctor.measure import Diagnosis
 from headrace.doctor.quantities import counted
-from headrace.doctor.report.first_screen import first_screen
+from headrace.doctor.report.remedy_text import first_screen
 from headrace.doctor.report.terminal import TEXT_WIDTH, show
 from headrace.doctor.report.terminal_layout import safe_json
 from headrace.doctor.report.view import report_view
@@ -37,11 +37,7 @@ def can_be_written(path: Path) -> bool:
 
 
 def write_whole(path: Path, pieces: Iterable[str]) -> None:
-    """Write the file under a temporary name and rename it, so that no partial file remains.
-
-    A path that exists and is not a regular file (a pipe, /dev/stdout) is written directly. Raises OSError with `path`
-    as the file name.
-    """
+    """Write the file by renaming a temporary one; a pipe or device directly. Raises OSError that names `path`."""
     try:
         if path.exists() and not path.is_file():
             _write(path, pieces)
@@ -106,12 +102,7 @@ class Outputs:
 
     def check(self) -> None:
         """Raise UsageError if a file cannot be written, before a run that may take hours."""
-        files = {
-            "--html": self.html,
-            "--json": self._json_path,
-            "--apply": self.apply,
-            "--draft": self.draft,
-        }
+        files = {"--html": self.html, "--json": self._json_path, "--apply": self.apply, "--draft": self.draft}
         if self.draft is not None and os.path.lexists(self.draft):
             raise UsageError(f"--draft: expected a new file, got {self.draft}, which exists; name another or remove it")
         for option, path in files.items():
@@ -142,10 +133,7 @@ class Outputs:
         saved: Path | None = None,
         pictures: Mapping[int, FaultPicture] = MappingProxyType({}),
     ) -> list[str]:
-        """Write everything and return the failures. `saved` is an existing session file.
-
-        `pictures` show faults, by their place.
-        """
+        """Write everything to files and return the failures. `saved` is an existing session file."""
         failed = _written("--json", self._json_path, lambda: [document(session, diagnosis, prescription)])
         source = saved if failed else self._json_path or saved
         again = "run it with --json session.json, then: headrace doctor show session.json"
@@ -181,10 +169,7 @@ def _written(option: str, path: Path | None, pieces: Callable[[], Iterable[str]]
 
 
 def _applied(path: Path | None, session: Session, prescription: Prescription | None) -> list[str]:
-    """Write the patch and return messages to print. The patch is empty if nothing is to be changed.
-
-    Faults of the data come before remedies of its speed: if any has a patch, the file has these alone.
-    """
+    """Write the patch, empty without changes, and return messages. Patches of faults take precedence."""
     mends = list(dict.fromkeys(one.patch for one in session.faults if one.patch))
     if path is not None and mends:
         if failed := _written("--apply", path, lambda: mends):

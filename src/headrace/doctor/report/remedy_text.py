@@ -1,15 +1,119 @@
-"""Text on remedies for all reports: predictions, proofs and costs."""
+"""Text on remedies for all reports: the first screen with its recommendation, predictions, proofs and costs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import PurePath
 
-from headrace.doctor.causes import Prescription, ProofOutcome, Remedy
+from headrace.doctor.causes import (
+    EFFORTS,
+    MOST_WORDS,
+    Prescription,
+    ProofOutcome,
+    Recommended,
+    Remedy,
+    effort,
+    recommended,
+    slowed,
+)
+from headrace.doctor.measure import LEAST_GAIN, Diagnosis
 from headrace.doctor.quantities import duration, times
 from headrace.doctor.session.after_run import AdoptedPart
 from headrace.doctor.simulate import Prediction
+
+MOST_BULLETS = 4
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """Recommended next action. Unknown texts are empty."""
+
+    text: str
+    speed: str = ""
+    """Resulting step time, such as `38.9 ms is predicted`."""
+    certainty: str = ""
+    effort: str = ""
+    coverage: str = ""
+    """Parts of a batch that Headrace's Loader makes."""
+    change: str = ""
+    """Change in words or a line of code."""
+
+    @property
+    def terms(self) -> list[str]:
+        """Certainty, effort, coverage and change, each with its name, unless empty."""
+        names = ("certainty", "effort", "coverage", "change")
+        named = {name: getattr(self, name) for name in names}
+        return [f"{name}: {text}" for name, text in named.items() if text]
+
+
+@dataclass(frozen=True)
+class FirstScreen:
+    """Texts that a reader sees first, identical in every form of the report."""
+
+    sentence: str
+    bullets: list[str]
+    recommendation: Recommendation | None
+    rest: list[str] = field(default_factory=list)
+    """Statements that do not fit and move to the notes."""
+
+
+def first_screen(diagnosis: Diagnosis, prescription: Prescription | None) -> FirstScreen:
+    """Return the first screen. Every speed on it belongs to its recommendation."""
+    chosen = recommended(diagnosis, prescription)
+    found = None if chosen is None else _worded(chosen, prescription)
+    verdict = diagnosis.verdict.text
+    if found is not None and found.speed:
+        faster = f"{verdict.rstrip('.')}; {found.speed}."
+        verdict = faster if len(faster.split()) <= MOST_WORDS else verdict
+    before, after = ([one.text for one in some] for some in (diagnosis.ending, diagnosis.statements))
+    texts: list[str] = [*before, verdict, *slowed(diagnosis, prescription), *after]
+    return FirstScreen(texts[0], texts[1 : 1 + MOST_BULLETS], found, texts[1 + MOST_BULLETS :])
+
+
+def _worded(chosen: Recommended, prescription: Prescription | None) -> Recommendation:
+    outcome, prediction = chosen.outcome, chosen.prediction
+    if outcome is not None and outcome.step_us is not None:
+        known = {one.code: title(one) for one in chosen.remedies}
+        names = " + ".join(known.get(code, code) for code in outcome.remedies)
+        speedup, without = "", ""
+        if outcome.speedup is not None:
+            speedup = f", {times(outcome.speedup)} as fast"
+            if prescription is not None and prescription.again_us is not None:
+                without = f", against {duration(outcome.step_us * outcome.speedup)} without it"
+        step = duration(outcome.step_us)
+        texts = f"{names}: proved {step} a step{speedup}", f"{step} is proved", f"proved by a run{without}"
+        return Recommendation(*texts, *_asked(chosen))
+    if prediction is not None:
+        (remedy,) = chosen.remedies
+        unsure = "" if prediction.is_certain_gain else "; it may gain nothing"
+        step, confidence = f"{duration(prediction.step_us)} is predicted", f"{remedy.confidence} (predicted{unsure})"
+        return Recommendation(f"{title(remedy)}: {predicted(prediction)}", step, confidence, *_asked(chosen))
+    if chosen.stop:
+        return Recommendation(chosen.stop)
+    return Recommendation(chosen.advice, _at_best(prescription), "not tried, and its gain is not known")
+
+
+def _asked(chosen: Recommended) -> tuple[str, str, str]:
+    """Return the effort of the remedies, the Loader's coverage of a batch, and the largest change."""
+    if not chosen.remedies:
+        return "", "", ""
+    most = max(chosen.remedies, key=effort)
+    edit = most.edit
+    change = most.hint if edit is None else f"{PurePath(edit.file).name}:{edit.line}, by --apply PATCH"
+    return EFFORTS[effort(most)], next((one.coverage for one in chosen.remedies if one.coverage), ""), change
+
+
+def _at_best(prescription: Prescription | None) -> str:
+    """Return the step time with ready batches as text: the best that removing the cause can reach."""
+    bounds = None if prescription is None else prescription.lower_bounds
+    if bounds is None or bounds.replay_us is None:
+        return ""
+    if bounds.replay_us >= (1 - LEAST_GAIN) * bounds.observed_us:
+        return "with batches at hand it takes as long"
+    return f"{duration(bounds.replay_us)} at best"
+
 
 MEASURED = "measured"
 SHOWN_IDLE = ("loader", "workers")
@@ -21,25 +125,14 @@ _UNPROVED = {
     "timed out": "not measured, since it ran out of time",
     "interrupted": "its proof was interrupted",
 }
-CERTAINTIES = {
-    "exact": "",
-    "differs": "differs",
-    "drawn": "drawn",
-    "check": "to check",
-    "python": "stays Python, to check",
-    "no": "not taken over",
-}
-_SAMPLES = {
-    "same": "the samples were the same",
-    "alike": "types and shapes of the samples were the same, in another order",
-}
+CERTAINTIES = {"exact": "", "differs": "differs", "drawn": "drawn", "check": "to check"}
+CERTAINTIES |= {"python": "stays Python, to check", "no": "not taken over"}
+_SAMPLES = {"same": "the samples were the same"}
+_SAMPLES["alike"] = "types and shapes of the samples were the same, in another order"
 
 
 def interval(low_us: float | None, high_us: float | None) -> str:
-    """Return text such as `36.0 to 45.1 ms`, with a common unit only once.
-
-    It is empty if an end is unknown or infinite, as for a proof with very few steps.
-    """
+    """Return text such as `36.0 to 45.1 ms`; empty if an end is unknown or infinite, as for very few steps."""
     if low_us is None or high_us is None or math.isinf(high_us):
         return ""
     low, high = duration(low_us), duration(high_us)
@@ -129,7 +222,6 @@ class RemedyRow:
 
     @property
     def proved(self) -> str:
-        """Result of the proof."""
         return "" if self.outcome is None else proved(self.outcome)
 
     @property
@@ -186,9 +278,8 @@ def remedy_rows(prescription: Prescription | None) -> RemedyRows:
     rows = [RemedyRow(title(one), one.prediction, prescription.outcome_of([one.code]), one) for one in helps]
     # Keep the outcomes of remedies that were tried alone but are no longer predicted to help.
     alone = dict.fromkeys(one.remedies[0] for one in prescription.outcomes if len(one.remedies) == 1)
-    rows += [
-        RemedyRow(titles.get(code, code), None, prescription.outcome_of([code])) for code in alone if code not in known
-    ]
+    unlike = [code for code in alone if code not in known]
+    rows += [RemedyRow(titles.get(code, code), None, prescription.outcome_of([code])) for code in unlike]
     rows += [] if tried is None else [tried]
     return RemedyRows(
         helps=rows,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterator
 
 from headrace.doctor.causes import LAUNCHERS, failed_process
 from headrace.doctor.measure import Host, ProbeCost
 from headrace.doctor.quantities import counted, duration, number, percent, size, sizes
-from headrace.doctor.session.model import CommandOutcome, Machine, Session
+from headrace.doctor.session.model import CommandOutcome, Session
 from headrace.doctor.session.trainers import Trainer
 
 _ENDINGS = {
@@ -24,11 +23,6 @@ _ENDINGS = {
 # The command
 
 
-def command_line(session: Session) -> str:
-    """Return the command as one shell line."""
-    return shlex.join(session.outcome.command)
-
-
 def ending(outcome: CommandOutcome) -> str:
     """Return how the command ended, with its exit status."""
     took = duration(outcome.duration)
@@ -41,10 +35,7 @@ def ending(outcome: CommandOutcome) -> str:
 
 
 def last_words(session: Session) -> list[str]:
-    """Return the last lines of a failed command; empty if it succeeded.
-
-    For a launcher, return the lines of the script's own error.
-    """
+    """Return the last lines of a failed command, or of the script that a launcher ran; empty if it succeeded."""
     outcome, failed = session.outcome, failed_process(session)
     errors = [process.error for process in session.processes if process.error]
     if outcome.why not in ("failed", "not found") and not errors:
@@ -63,32 +54,20 @@ def name_text(name: str) -> str:
 # The machine
 
 
-def machine_names(machine: Machine) -> list[str]:
-    """Return the host, CPU and container names that are known."""
-    return [machine.host, *([str(machine.facts["cpu_model"])] if machine.facts.get("cpu_model") else [])]
-
-
 def machine_line(host: Host) -> str:
     """Return the capacity and the use of the machine's cores and memory, and of GPUs that worked."""
-    return ", ".join([*_cpu(host), *_memory(host), *_gpus(host)])
+    return ", ".join(_used(host))
 
 
-def _cpu(host: Host) -> Iterator[str]:
+def _used(host: Host) -> Iterator[str]:
     busy, own = host.mean("cpu_cores_busy"), host.mean("cpu_cores_command")
     yield f"{number(busy)} of {number(host.cores)} cores busy, {number(own)} with this command"
-
-
-def _memory(host: Host) -> Iterator[str]:
     limit = host.fact("memory_limit_bytes") or host.fact("memory_bytes")
     yield f"memory {sizes(host.peak('command_pss_bytes'), limit)}"
     yield f"/dev/shm {sizes(host.peak('shm_used_bytes'), host.fact('shm_bytes'))}"
     if killed := host.fact("oom_kills"):
         yield f"{counted(killed, 'process')} killed because memory ran out"
-
-
-def _gpus(host: Host) -> Iterator[str]:
-    """Yield the use of each GPU, with the meaning of the figure, because other tools show it without."""
-    for column in host.machine.columns:
+    for column in host.machine.columns:  # with the meaning of the figure, because other tools show it without
         used = host.mean(column) if column.endswith("_utilisation_percent") else None
         if used:
             yield f"GPU {column[3:].partition('_')[0]} ran some kernel {percent(used / 100)} of the time"
@@ -106,7 +85,6 @@ def versions(session: Session, trainer: Trainer) -> dict[str, str]:
 
 
 def note_texts(session: Session) -> Iterator[tuple[str, str]]:
-    """Yield the subject and text of each note."""
     # Show each text once, with its process or the number of processes.
     times = Counter((note.code, note.text) for note in session.notes)
     pids = {(note.code, note.text): note.pid for note in session.notes}
@@ -120,7 +98,6 @@ def note_texts(session: Session) -> Iterator[tuple[str, str]]:
 
 
 def cost_text(cost: ProbeCost) -> str:
-    """Return the cost of measuring as text."""
     return (
         f"the loop's hooks cost {duration(cost.step_us)} a step ({percent(cost.step_share)}), and there are "
         f"{size(cost.evidence_bytes)} of evidence"

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from headrace.doctor.measure import WAIT
-from headrace.doctor.quantities import ABSENT, counted, duration, times
-from headrace.doctor.report.first_screen import FirstScreen
-from headrace.doctor.report.remedy_text import RemedyRow, RemedyRows, interval, part_line
+from headrace.doctor.quantities import ABSENT, counted, duration, percent, times
+from headrace.doctor.report.remedy_text import FirstScreen, RemedyRow, RemedyRows, interval, part_line
 from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow, heat
 from headrace.doctor.report.view import LoaderView, ReportView, Row, StepSection
 from headrace.doctor.session.after_run import DataCheck, DataFault
@@ -27,10 +26,7 @@ MOST_LAST_LINES = 6
 
 
 def show(view: ReportView, console: Console, *, verbose: bool = False) -> None:
-    """Print the report with the console's width and colours, in ASCII if the console supports nothing else.
-
-    Unless `verbose`, it usually fits a terminal of 40 lines.
-    """
+    """Print the report at the console's width, in ASCII if it must be. Unless `verbose`, it fits about 40 lines."""
     page = TerminalPage(console.width, ascii_only=console.options.ascii_only)
     _put_first(page, view.screen, "bold" if view.waits is None else f"bold {heat(view.waits)}")
     page.line(f"{view.ended}: {view.command}", indent=0, style="dim")
@@ -152,7 +148,7 @@ def _put_findings(page: TerminalPage, view: ReportView) -> None:
     if view.findings:
         page.heading("What to look at")
     for finding in view.findings:
-        weight = f"{finding.weight} of a step  " if finding.weight else ""
+        weight = f"{percent(finding.weight)} of a step  " if finding.weight > 0 else ""
         page.sentence(f"{weight}{finding.text}", lead="  • ")
         page.sentence(finding.evidence, lead="    ", style="dim")
         if finding.advice:

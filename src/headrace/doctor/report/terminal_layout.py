@@ -115,10 +115,7 @@ class TerminalPage:
         self._put(Padding(grid, (0, 0, 0, indent)))
 
     def entries(self, rows: Sequence[TerminalRow], *, most_label: int, indent: int = 2) -> None:
-        """Add rows with labels that wrap within `most_label` cells and remarks that continue below the cells.
-
-        Only an overlong remark is truncated.
-        """
+        """Add rows: labels wrap within `most_label` cells, remarks continue below, and overlong ones are truncated."""
         if not rows:
             return
         shown = [[self.shown(cell) for cell in row.cells] for row in rows]

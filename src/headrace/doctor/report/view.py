@@ -1,17 +1,16 @@
-"""View of a report: everything that its forms show, built once, in display order and as text.
-
-Bars and colours take the shares and the names of a row; the forms decide only how many rows they show, and where.
-"""
+"""View of a report: everything that its forms show, built once, in display order and as text."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from headrace.doctor.causes import Prescription, hanging
 from headrace.doctor.measure import (
     Diagnosis,
+    Finding,
     Host,
     LoaderProduction,
     RankView,
@@ -21,19 +20,8 @@ from headrace.doctor.measure import (
     hosts,
 )
 from headrace.doctor.quantities import ABSENT, counted, duration, number, percent
-from headrace.doctor.report.first_screen import FirstScreen, first_screen
-from headrace.doctor.report.remedy_text import RemedyRows, bound_rows, remedy_rows
-from headrace.doctor.report.run_text import (
-    command_line,
-    cost_text,
-    ending,
-    last_words,
-    machine_line,
-    machine_names,
-    name_text,
-    note_texts,
-    versions,
-)
+from headrace.doctor.report.remedy_text import FirstScreen, RemedyRows, bound_rows, first_screen, remedy_rows
+from headrace.doctor.report.run_text import cost_text, ending, last_words, machine_line, name_text, note_texts, versions
 from headrace.doctor.session.after_run import DataCheck, DataFault
 from headrace.doctor.session.model import Session
 
@@ -42,13 +30,10 @@ LEAST_LINE = 0.05
 
 
 class Segment(NamedTuple):
-    """Segment of a bar."""
-
     name: str
     """Part of a step, or category of a stage, which decides the colour."""
     value: float
     text: str = ""
-    """Its own text, where a bar has several segments."""
 
 
 class Row(NamedTuple):
@@ -64,19 +49,8 @@ class Row(NamedTuple):
         return self.bar[0].value if self.bar else None
 
 
-class FindingRow(NamedTuple):
-    weight: str
-    """Share of a step; empty if it concerns none."""
-    text: str
-    evidence: str
-    advice: str
-    """Empty if the first screen gives the same advice."""
-
-
 @dataclass(frozen=True)
 class StepSection:
-    """Step of one rank."""
-
     title: str
     summary: Sequence[str]
     parts: Sequence[Row]
@@ -86,7 +60,6 @@ class StepSection:
     wait: Sequence[Row]
     """Parts of the wait for data: time and share, longest first."""
     causes: Sequence[Row]
-    """Causes of the wait: the same."""
     budget: StepBudget
 
 
@@ -102,13 +75,11 @@ class LoaderView:
     production: LoaderProduction
 
 
-@dataclass(frozen=True)
-class MachineView:
+class MachineView(NamedTuple):
     names: str
     use: str
     """Cores and memory, and what of them was used."""
     software: str
-    host: Host
 
 
 @dataclass(frozen=True)
@@ -128,22 +99,18 @@ class ReportView:
     loaders: Sequence[LoaderView]
     """Loaders of the first rank first."""
     ranks: Sequence[Row]
-    """Step, share of steps in which it is last, lateness, waits for data and for a peer, collectives, and cause.
-
-    Most often late first; empty for a single rank.
-    """
+    """Step, share of steps in which it is last, lateness, waits, collectives and cause; the latest rank first."""
     machines: Sequence[MachineView]
     faults: Sequence[DataFault]
-    findings: Sequence[FindingRow]
+    findings: Sequence[Finding]
+    """Findings, without the advice that the first screen gives."""
     bounds: Sequence[Row]
     """Baseline and lower bounds of a step."""
     no_bounds: str
     """Reason that there are no lower bounds."""
     remedies: RemedyRows
     notes: Sequence[tuple[str, str]]
-    """Subject and text."""
     cost: str
-    """Cost of measuring."""
     again: str
     """Command that renders the report again, or how to get one."""
     session: Session
@@ -173,7 +140,7 @@ def _check_view(session: Session, check: DataCheck, diagnosis: Diagnosis, again:
     return ReportView(
         screen=FirstScreen(ended[0] if ended else last, [*ended[1:], last] if ended else [], None),
         waits=None,
-        command=command_line(session),
+        command=shlex.join(session.outcome.command),
         ended=f"ended by the check in {took}" if session.outcome.why == "steps" else ending(session.outcome),
         last_words=last_words(session),
         hanging=[(f"Process {one.pid} hangs here", stack.rstrip().splitlines()) for one, stack in hanging(session)],
@@ -200,6 +167,7 @@ def report_view(
     if session.check is not None:
         return _check_view(session, session.check, diagnosis, again)
     screen = first_screen(diagnosis, prescription)
+    first = "" if screen.recommendation is None else screen.recommendation.text
     waits = diagnosis.wait_share if diagnosis.data_share is None else diagnosis.data_share
     is_stopped = prescription is not None and bool(prescription.stop)
     ranks = diagnosis.ranks_by_lateness if len(diagnosis.ranks) > 1 else []
@@ -207,7 +175,7 @@ def report_view(
     return ReportView(
         screen=screen,
         waits=0.0 if is_stopped and waits is not None else waits,
-        command=command_line(session),
+        command=shlex.join(session.outcome.command),
         ended=ending(session.outcome),
         last_words=last_words(session),
         hanging=[(f"Process {one.pid} hangs here", stack.rstrip().splitlines()) for one, stack in hanging(session)],
@@ -216,7 +184,7 @@ def report_view(
         ranks=[_rank(one) for one in ranks],
         machines=[_machine(session, one) for one in hosts(session)],
         faults=session.faults,
-        findings=list(_findings(diagnosis, screen)),
+        findings=[replace(one, advice="") if one.advice == first else one for one in diagnosis.findings],
         bounds=[
             Row(name, (duration(us),), () if us is None else (Segment(name, us),))
             for name, us in bound_rows(prescription)
@@ -279,22 +247,16 @@ def _parts(budget: StepBudget) -> Iterator[Row]:
 def _seen(budget: StepBudget) -> Iterator[Row]:
     for name, parts in (("training thread", budget.parts), ("GPU", budget.device or [])):
         if parts:
-            bar = [
-                Segment(one.name, one.share, f"{one.name} {duration(one.us)} ({percent(one.share)})") for one in parts
-            ]
+            said = (f"{one.name} {duration(one.us)} ({percent(one.share)})" for one in parts)
+            bar = [Segment(one.name, one.share, text) for one, text in zip(parts, said, strict=True)]
             yield Row(name, (duration(sum(one.us for one in parts)),), tuple(one for one in bar if one.value > 0))
 
 
 def _heaviest(parts: Sequence[TimePart]) -> list[Row]:
     heaviest = sorted((part for part in parts if part.share > 0), key=lambda part: -part.share)
-    return [
-        Row(
-            name_text(one.name),
-            (duration(one.us), percent(one.share)),
-            (Segment(one.name.partition(":")[0], one.share),),
-        )
-        for one in heaviest
-    ]
+    bars = ((Segment(one.name.partition(":")[0], one.share),) for one in heaviest)
+    shown = zip(heaviest, bars, strict=True)
+    return [Row(name_text(one.name), (duration(one.us), percent(one.share)), bar) for one, bar in shown]
 
 
 def _loaders(diagnosis: Diagnosis) -> Iterator[LoaderView]:
@@ -349,11 +311,5 @@ def _rank(one: RankView) -> Row:
 def _machine(session: Session, host: Host) -> MachineView:
     known = versions(session, host.trainers[0]) if host.trainers else {}
     software = ", ".join(f"{name} {version}" for name, version in known.items())
-    return MachineView(" · ".join(machine_names(host.machine)), machine_line(host), software, host)
-
-
-def _findings(diagnosis: Diagnosis, screen: FirstScreen) -> Iterator[FindingRow]:
-    first = "" if screen.recommendation is None else screen.recommendation.text
-    for one in diagnosis.findings:
-        weight = percent(one.weight) if one.weight > 0 else ""
-        yield FindingRow(weight, one.text, one.evidence, "" if one.advice == first else one.advice)
+    names = filter(None, (host.machine.host, host.machine.facts.get("cpu_model")))
+    return MachineView(" · ".join(map(str, names)), machine_line(host), software)

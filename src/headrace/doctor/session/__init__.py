@@ -1,7 +1,4 @@
-"""Session: all measurements of one diagnosis, read from evidence files and stored as one JSON document.
-
-The types are in `model`.
-"""
+"""Session: all measurements of one diagnosis, stored as one JSON document with the types of `model`."""
 
 from headrace.doctor.session import model
 from headrace.doctor.session.evidence_reader import FailedReplay, read_session

@@ -13,7 +13,7 @@ from typing import Any, Union
 import msgspec
 
 from headrace.doctor.session import model, trainers
-from headrace.doctor.session.producers import Facts, StageRow, Time
+from headrace.doctor.session.trainers import Facts, StageRow, Time
 
 
 class EvidenceLine(msgspec.Struct, array_like=True, tag_field="kind"):
@@ -104,7 +104,6 @@ class GetLine(EvidenceLine, tag="get"):
     index: int
     """Number of the batch in its pass."""
     start: Time
-    """Call of `next()`."""
     duration: int
     arrived: Time | None = None
     """End of unpickling from the workers' queue; an earlier batch may have held it back since."""
@@ -238,8 +237,7 @@ class LoopLine(EvidenceLine, tag="loop"):
 
     time: Time
     counts: list[tuple[int, int]]
-    """Name of `file:line:function` of the innermost frame outside site-packages and the standard library, and its
-    time."""
+    """Name of `file:line:function` of the innermost frame outside site-packages and the stdlib, and its time."""
 
 
 class WorkerLine(EvidenceLine, tag="worker"):
@@ -257,7 +255,6 @@ class BatchLine(EvidenceLine, tag="batch"):
     """Number of the pass over these workers, or of the trainer's own pass; below 0 outside the training thread."""
     index: int
     start: Time
-    """Arrival of its index."""
     fetched: Time
     """End of collating."""
     sent: Time | None = None

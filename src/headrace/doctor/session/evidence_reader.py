@@ -1,7 +1,4 @@
-"""Read the probes' evidence files and merge many processes into one session.
-
-Evidence may be damaged: the reader counts and skips such lines.
-"""
+"""Read the probes' evidence files into one session. Damaged lines are counted and skipped."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ import msgspec
 from msgspec.structs import astuple, replace
 
 from headrace.doctor.probe import ProbeSettings, without_credentials
-from headrace.doctor.session import evidence, model, producers, trainers
+from headrace.doctor.session import evidence, model, trainers
 from headrace.doctor.session.storage import merge_remote
 from headrace.doctor.session.trainers import REPLAY
 
@@ -79,10 +76,7 @@ class ProcessEvidence:
         return self.process.role == "worker" or bool(self.producer.batches.index)
 
     def covers(self, until: int) -> bool:
-        """Return True if no record up to a time is missing from a worker's full file.
-
-        With `--observe`, workers go on recording after the training thread's hooks have stopped.
-        """
+        """Return True if a worker's full file lacks no record up to a time. With `--observe`, it goes on for longer."""
         return (
             not self.is_damaged
             and self.process.role == "worker"
@@ -94,7 +88,7 @@ class ProcessEvidence:
         told = self._of(evidence.NoteLine)
         return [model.SessionNote(one.code, one.text, self.process.pid, one.time) for one in told]
 
-    def remote(self) -> list[producers.RemoteReads]:
+    def remote(self) -> list[trainers.RemoteReads]:
         return [remote_reads(one, self._names) for one in self._of(evidence.RemoteLine)]
 
     def _of(self, kind: type[_Line]) -> list[_Line]:
@@ -189,14 +183,14 @@ class ProcessEvidence:
         batches.shape = [None if text is None else shapes.setdefault(text, len(shapes)) for text in texts]
         return batches
 
-    def _producer(self) -> producers.BatchProducer:
+    def _producer(self) -> trainers.BatchProducer:
         records, names, stages = self._of(evidence.BatchLine), self._names, dict[str, int]()
         for one in records:
             one.stages = [(stages.setdefault(names.get(row[0], UNNAMED), len(stages)), *row[1:]) for row in one.stages]
-        batches = producers.ProducedBatches.of(records)
+        batches = trainers.ProducedBatches.of(records)
         worker = next(iter(self._of(evidence.WorkerLine)), None)
         facts = {} if worker is None else worker.facts
-        return producers.BatchProducer(
+        return trainers.BatchProducer(
             self.process.pid,
             self.process.host,
             trainer=self.process.pid if worker is None else facts.get("parent"),
@@ -205,7 +199,7 @@ class ProcessEvidence:
             stages=list(stages),
             batches=batches,
             first=[
-                producers.FirstBatch(
+                trainers.FirstBatch(
                     *(one.epoch, one.index, one.keys, one.leaves, one.generators),
                     [names[name] for name in one.files if name in names],
                     one.state,
@@ -215,17 +209,17 @@ class ProcessEvidence:
             lines=self._lines(evidence.LinesLine),
         )
 
-    def _lines(self, kind: type[evidence.LoopLine]) -> list[producers.SourceLine]:
+    def _lines(self, kind: type[evidence.LoopLine]) -> list[trainers.SourceLine]:
         times: Counter[str] = Counter()
         for record in self._of(kind):
             times.update({self._names[name]: us for name, us in record.counts if name in self._names})
-        return [producers.SourceLine(place, us) for place, us in times.most_common()]
+        return [trainers.SourceLine(place, us) for place, us in times.most_common()]
 
 
-def remote_reads(record: evidence.RemoteLine, names: Mapping[int, str]) -> producers.RemoteReads:
+def remote_reads(record: evidence.RemoteLine, names: Mapping[int, str]) -> trainers.RemoteReads:
     """Return the requests of a record, without stores whose names were lost."""
-    stores = [producers.StoreReads(names[row[0]], *row[1:]) for row in record.stores if row[0] in names]
-    return producers.RemoteReads(record.batches, stores)
+    stores = [trainers.StoreReads(names[row[0]], *row[1:]) for row in record.stores if row[0] in names]
+    return trainers.RemoteReads(record.batches, stores)
 
 
 def read_session(
@@ -300,10 +294,7 @@ def _why_failed(path: Path) -> str:
 
 
 def _shown(texts: Sequence[str]) -> list[str]:
-    """Return texts as Unicode, with invalid bytes escaped, and without credentials.
-
-    All texts are searched as one, since an option's value may be the next text.
-    """
+    """Return texts as Unicode without credentials, searched as one: an option's value may be the next text."""
     between = "\x1f"  # whitespace for a pattern, and in no text
     whole = between.join(texts).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return without_credentials(whole).split(between) if len(texts) else []

@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from headrace.doctor.session.after_run import DataCheck, DataFault, LoaderTrial, LookedImage, Proof
-from headrace.doctor.session.producers import BatchProducer, Facts, Pid, RemoteReads, Time
-from headrace.doctor.session.trainers import Trainer
+from headrace.doctor.session.trainers import BatchProducer, Facts, Pid, RemoteReads, Time, Trainer
 
 FORMAT = "headrace-session"
 VERSION = 2
@@ -24,10 +23,8 @@ class GarbageCollections(msgspec.Struct):
     time: Time
     count: int
     spent: int
-    """Duration of all together."""
     longest: int
     since: Time | None = None
-    """Start of the first."""
 
 
 class ProbedProcess(msgspec.Struct):
@@ -37,9 +34,7 @@ class ProbedProcess(msgspec.Struct):
     parent: Pid
     host: str
     role: str
-    """`trainer`, `worker` or `other`."""
     start: Time
-    """Start of the probe."""
     end: Time | None
     """Time of the last record; None if the evidence just stops."""
     ended: str | None
@@ -71,7 +66,6 @@ class Machine(msgspec.Struct):
     host: str
     facts: Facts = {}
     time: list[Time] = []
-    """Time of each reading."""
     columns: dict[str, list[float | None]] = {}
     """Readings by name with unit, such as `cpu_cores_busy` or `gpu0_utilisation_percent`."""
     processes: dict[int, dict[str, Any]] = {}
@@ -141,6 +135,5 @@ class Session(msgspec.Struct):
         return next((process for process in self.processes if (process.host, process.pid) == (one.host, one.pid)), None)
 
     def process_facts(self, one: Trainer | BatchProducer) -> dict[str, Any]:
-        """Return the facts of the process of a trainer or producer."""
         process = self.process_of(one)
         return {} if process is None else process.facts

@@ -17,12 +17,7 @@ import msgspec
 
 from headrace.doctor.probe import ProbeSettings, SessionClock, boot_id
 from headrace.doctor.session.model import FORMAT, VERSION, Session
-from headrace.doctor.session.producers import (
-    PID,
-    TIME,
-    RemoteReads,
-    StoreReads,
-)
+from headrace.doctor.session.trainers import PID, TIME, RemoteReads, StoreReads
 from headrace.errors import SessionError, UsageError
 
 SCRATCH = "scratch"
@@ -53,11 +48,12 @@ class SessionFolder:
 
 @contextmanager
 def session_folder(**given: Any) -> Iterator[SessionFolder]:
-    """Create a session's temporary folder and write its settings: those `given`, as `ProbeSettings` names them.
-
-    A setting of None has its default. Raises UsageError if the folder cannot be created.
-    """
-    path = _new_folder()
+    """Create a session's temporary folder with its settings (None: the default). Raises UsageError if it cannot."""
+    try:
+        path = Path(tempfile.mkdtemp(prefix="headrace-doctor-"))
+    except OSError as error:
+        where = f"{error.strerror}: {error.filename}"
+        raise UsageError(f"expected a folder for the evidence, got none ({where}); set TMPDIR") from error
     known = {name: value for name, value in given.items() if value is not None}
     scratch = "" if known.get("observe") else str(path / SCRATCH)
     settings = ProbeSettings(folder=str(path), **_origin(), boot_id=boot_id(), scratch=scratch, **known)
@@ -80,15 +76,6 @@ def _origin() -> dict[str, Any]:
     return {"origin_us": time.monotonic_ns() // 1000, "origin_wall_us": time.time_ns() // 1000}
 
 
-def _new_folder() -> Path:
-    try:
-        return Path(tempfile.mkdtemp(prefix="headrace-doctor-"))
-    except OSError as error:
-        raise UsageError(
-            f"expected a folder for the evidence, got none ({error.strerror}: {error.filename}); set TMPDIR"
-        ) from error
-
-
 class _Head(msgspec.Struct):
     format: str = ""
     version: int = 0
@@ -108,10 +95,7 @@ def saved_session(path: Path) -> Session:
 
 
 def decode_session(data: bytes, *, where: str = "the document") -> Session:
-    """Read the output of `encode_session` of this version.
-
-    Raises SessionError, in which `where` names the document.
-    """
+    """Read the output of `encode_session` of this version. Raises SessionError, in which `where` names the document."""
     head = _decode(data, _Head, where)
     if head.format != FORMAT:
         got = f'"format": {head.format!r}' if head.format else "no `format`"

@@ -150,10 +150,7 @@ def work_of(made: MadeBatch, host: Host) -> Row:
 
 
 def making_threads(batches: Sequence[ReceivedBatch]) -> float:
-    """Return the number of threads that compute at once while a batch is produced.
-
-    It is the CPU time of the process divided by the producing thread's.
-    """
+    """Return the threads that compute at once for a batch: the process's CPU time by the producing thread's."""
     known = [one.made for one in batches if one.made is not None and one.made.maker.batches.cpu]
     process = own = 0.0
     for maker, row in known:
@@ -166,10 +163,7 @@ def making_threads(batches: Sequence[ReceivedBatch]) -> float:
 
 
 def first_batch(batches: FirstBatches, columns: BatchColumns, host: Host) -> Stages:
-    """Return the extra time of each stage in a worker's first batch; empty if no first batch is known.
-
-    Stages that occur only in first batches count in full.
-    """
+    """Return each stage's extra time in a worker's first batch. Stages only in first batches count in full."""
     found = {}
     for name, first in _stages([work_of(made, host) for made in batches.first]).items():
         usual = columns.stages.get(name, StageColumns(np.zeros(1), np.zeros(1)))

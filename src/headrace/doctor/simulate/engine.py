@@ -8,18 +8,11 @@ from math import ceil
 
 COMPUTE, TEAM, WAIT, PARK = "compute", "team", "wait", "park"
 TAKING_TURNS = 1.12
-"""Factor on work when a team and others take turns on a core, with caches full of the other's data.
-
-Measured in the runs of tests/doctor/recorded_pairs.
-"""
+"""Factor on work of teams that share a core and its caches, as measured in tests/doctor/recorded_pairs."""
 _NEVER = float("inf")
 
 Request = tuple[str, float, float]
-"""Request of a process: kind, duration, and threads.
-
-COMPUTE runs threads independently; the threads of a TEAM wait for each other; WAIT needs no core; PARK lasts until the
-process is woken.
-"""
+"""Request of a process. Threads of a TEAM wait for each other, WAIT needs no core, PARK lasts until woken."""
 Behaviour = Generator[Request, None, None]
 PARKED: Request = (PARK, 0.0, 0.0)
 
@@ -51,7 +44,6 @@ class Engine:
         """Share `cores` with `others`: threads of other programs that compute all the time."""
         self.now = 0.0
         self.current: SimulatedProcess | None = None
-        """Process that is running now."""
         self._cores = float("inf") if cores is None else cores
         self._work = 0.0
         self._threads = self._others = others

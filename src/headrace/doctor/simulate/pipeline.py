@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from headrace.doctor.simulate.engine import PARKED, Behaviour, Engine, Request, SimulatedProcess, compute, team, wait
+from headrace.doctor.simulate.engine import PARKED, Behaviour, Engine, SimulatedProcess, compute, team, wait
 from headrace.doctor.simulate.work import BatchWork, FeedSetup, NativeFeed, SimulatedWork
 
 LEAD = 1
@@ -33,10 +33,7 @@ class SimulatedWorkers:
         self._pinning: SimulatedProcess | None = None
 
     def begin(self, first: int) -> Behaviour:
-        """Simulate `iter()`: workers are started or resumed, and receive all batches that may be in flight.
-
-        In a pass already in progress, they have been running for long.
-        """
+        """Simulate `iter()`: workers start or resume (or have run for long), and receive all batches in flight."""
         self._training = self.engine.current
         setup, passes = self.setup, self.work.passes
         self._last = self._sent + (1 << 62 if setup.pass_batches is None else setup.pass_batches - first)
@@ -109,10 +106,7 @@ class SimulatedWorkers:
                 yield PARKED
 
     def _send(self) -> Behaviour:
-        """Assign a batch to the next worker in turn.
-
-        One always has room: as many are in flight as all workers may have, less the batch just received.
-        """
+        """Assign a batch to the next worker in turn with room, which one always has after a batch was received."""
         if self._sent >= self._last:
             return
         yield compute(self.work.draw)
@@ -216,11 +210,7 @@ class SimulatedSteps:
 
 
 def simulated(setup: FeedSetup, work: SimulatedWork, *, first: int = 0, steps: int) -> SimulatedSteps:
-    """Simulate `steps` steps.
-
-    `first` is the number of the first batch in its pass. A pass already in progress begins with idle workers and an
-    empty queue.
-    """
+    """Simulate `steps` from batch `first` of a pass. A pass already in progress has an empty queue."""
     engine, ends = Engine(setup.cores, setup.others), list[float]()
     engine.run(engine.start(_train(engine, setup, work, first, steps, ends)))
     return SimulatedSteps(ends, engine.others_us / engine.now if engine.now else 0.0)
@@ -229,10 +219,7 @@ def simulated(setup: FeedSetup, work: SimulatedWork, *, first: int = 0, steps: i
 def _train(
     engine: Engine, setup: FeedSetup, work: SimulatedWork, first: int, steps: int, ends: list[float]
 ) -> Behaviour:
-    """Simulate the training thread, which appends each step's end to `ends`.
-
-    The device begins a step after the previous one; the thread waits if the device falls too far behind.
-    """
+    """Simulate the training thread, which appends each step's end to `ends` and waits for a device far behind."""
     loader = _loader(engine, setup, work)
     device_ends: deque[float] = deque([0.0] * LEAD, LEAD)
     batch, made = first, 0
@@ -254,18 +241,14 @@ def _train(
                     yield from _make_here(setup, work, made, is_first=batch == 0 and work.passes.iterates)
                     made += 1
                 batch += 1
-            yield _computing(work, step.compute / parts)
+            us = step.compute / parts  # with its team
+            yield compute(us) if work.team <= 1 else team(us, work.team)
             yield wait(step.wait / parts)
         if step.device:
             now, behind = engine.now, device_ends[0]
             device_ends.append(max(device_ends[-1], now) + step.device)
             yield wait(behind - now)
         ends.append(max(engine.now, device_ends[-1]))
-
-
-def _computing(work: SimulatedWork, us: float) -> Request:
-    """Return the training thread's computing with its team."""
-    return compute(us) if work.team <= 1 else team(us, work.team)
 
 
 def _loader(engine: Engine, setup: FeedSetup, work: SimulatedWork) -> SimulatedWorkers | SimulatedFeed | None:

@@ -1,16 +1,19 @@
-"""Predicted step time of a setup: simulated rounds, fitted to the observed step."""
+"""Predicted step time of a changed setup: simulated rounds, fitted to the observed step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import ceil, exp, hypot, log
 from statistics import fmean, stdev
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.doctor.measure import StagePart
+from headrace.doctor.quantities import percent
 from headrace.doctor.simulate.pipeline import simulated
 from headrace.doctor.simulate.work import (
     PIN_BYTES_PER_US,
@@ -23,6 +26,7 @@ from headrace.doctor.simulate.work import (
     RecordedRun,
     SimulatedWork,
     SimulationFit,
+    StageChange,
     StepColumns,
     StepWork,
     changed_stages,
@@ -74,7 +78,6 @@ WIDTH = 1.6
 
 class SimulatedRound(NamedTuple):
     step_us: float
-    """Mean step."""
     others_cores: float
     """Mean cores used by other programs."""
 
@@ -109,7 +112,6 @@ def simulated_rounds(
 
 
 def mean_step_us(recorded: RecordedRun, setup: FeedSetup, fit: SimulationFit, rounds: int = ROUNDS) -> float:
-    """Return the mean step of all rounds, in microseconds."""
     return fmean(one.step_us for one in simulated_rounds(recorded, setup, fit, rounds=rounds))
 
 
@@ -152,10 +154,7 @@ def _passes(recorded: RecordedRun, setup: FeedSetup, fit: SimulationFit) -> Pass
 def _batch_work(
     recorded: RecordedRun, setup: FeedSetup, columns: BatchColumns, factor: float, places: Column
 ) -> list[BatchWork]:
-    """Return the batches of a round. Batches of a step stay together: `places` are the steps' positions.
-
-    A batch takes longer if workers write it into shared memory only in the new setup, and less in the reverse case.
-    """
+    """Return a round's batches, by step at `places`, with what writing into shared memory adds or saves."""
     change = bool(setup.workers) - bool(recorded.setup.workers)
     sharing_us = change * shared_us(recorded.batch_bytes) * setup.sent_bytes
     computing = np.maximum(columns.compute + sharing_us, 0.0)
@@ -203,10 +202,7 @@ def fitted(recorded: RecordedRun) -> RecordedRun:
 
 
 def _others(recorded: RecordedRun) -> float:
-    """Return the number of other programs' threads that would have used the measured share of the cores.
-
-    The number is bounded by the observed step. Other programs, like ours, get less than they ask for.
-    """
+    """Return the number of other programs' threads that explain their share of cores and the observed step."""
     kept, cores = recorded.setup.others, recorded.setup.cores
     if not cores or kept < SOME * cores:
         return kept
@@ -250,10 +246,7 @@ class Prediction:
 
 
 def predicted(recorded: RecordedRun, setup: FeedSetup, *, seed: int = 0) -> Prediction:
-    """Predict the mean step time with `setup`; deterministic for a given seed.
-
-    The prediction for `recorded.setup` is the observed step.
-    """
+    """Predict the mean step with `setup`, deterministic for a seed; for `recorded.setup`, it is the observed step."""
     fit, present = recorded.fit, recorded.setup
     rest = fit.rest if setup.feed is None else fit.rest * setup.feed.stretch
     rounds = [one.step_us * rest for one in simulated_rounds(recorded, setup, fit, seed)]
@@ -271,3 +264,51 @@ def predicted(recorded: RecordedRun, setup: FeedSetup, *, seed: int = 0) -> Pred
     )
     width = exp(WIDTH * error)
     return Prediction(step_us, step_us / width, step_us * width, recorded.observed_us / step_us)
+
+
+Change = Callable[[FeedSetup], FeedSetup]
+"""Function that returns a changed setup, for a what-if simulation."""
+
+
+@dataclass(frozen=True)
+class Factor:
+    """Shares of the current time that a remedy leaves: lower bound, usual value, upper bound."""
+
+    least: float
+    usual: float
+    most: float
+    is_measured: bool
+    basis: str
+
+
+def untimed(least: float, most: float) -> Factor:
+    """Return a factor between two assumed bounds."""
+    basis = f"The prediction assumes {percent(least)} to {percent(most)} of the time."
+    return Factor(least, (least + most) / 2, most, False, basis)
+
+
+def setting(**values: Any) -> Change:
+    """Return the change that sets these fields of a setup."""
+    return lambda setup: replace(setup, **values)
+
+
+def chained(changes: Iterable[Change]) -> Change:
+    listed = list(changes)
+    return lambda setup: reduce(lambda before, change: change(before), listed, setup)
+
+
+def name_of(stage: StagePart) -> str:
+    return f"{stage.category}:{stage.label}"
+
+
+def scaled(stages: Sequence[StagePart]) -> Callable[[float], Change]:
+    """Return a function from the remaining share to a change that scales the stages, on top of earlier changes."""
+
+    def leaving(left: float) -> Change:
+        def change(setup: FeedSetup) -> FeedSetup:
+            after = {name_of(one): setup.stages.get(name_of(one), StageChange()).scaled(left) for one in stages}
+            return replace(setup, stages={**setup.stages, **after})
+
+        return change
+
+    return leaving

@@ -48,11 +48,7 @@ NOISE = 0.1
 
 
 def recorded(session: Session, view: TrainerView, ranks: Sequence[RankView] = ()) -> RecordedRun | None:
-    """Return the recorded work of a measured trainer, one of `ranks`.
-
-    Return None if there is nothing to simulate: no measured step, no DataLoader that it waited for, or no record of
-    batch production.
-    """
+    """Return the work of a trainer, one of `ranks`; None without a measured step, a wait or batch production."""
     measured, trainer = view.training, view.trainer
     loader = next((view.loader(one.loader) for one in view.batch_production if one.loader in measured.fed), None)
     if view.budget is None or loader is None:
@@ -117,10 +113,7 @@ def _pass_batches(trainer: Trainer, loader: LoaderFacts) -> int | None:
 def _used_here(
     measured: MeasuredTraining, batches: list[ReceivedBatch], receiving: Mapping[int, ReceiveTimes]
 ) -> tuple[Column, Column]:
-    """Return, by step, the trainer's CPU time for batches and its wait for a core meanwhile.
-
-    For batches from workers, this is unpickling. It is no part of the step's own work.
-    """
+    """Return the trainer's CPU time for batches by step (unpickling, with workers), and its wait for a core."""
     made = {one.row: one.made for one in batches}
     cpu, delay = [], []
     for step in measured.steps:
@@ -197,10 +190,7 @@ def _own_work(
 
 
 def _threads(trainer: Trainer, used_us: float, busy_us: float) -> float:
-    """Return the number of threads that compute at once.
-
-    It comes from the median replayed step, which lost no cores, or from the mean observed step.
-    """
+    """Return the threads that compute at once, by the median replayed step, which lost no cores, or the mean step."""
     threads = replayed_threads(trainer)
     if threads is not None:
         return threads
@@ -208,10 +198,7 @@ def _threads(trainer: Trainer, used_us: float, busy_us: float) -> float:
 
 
 def _device_us(view: TrainerView, replay_us: float | None) -> float:
-    """Return the device time of a step that may overlap with the training thread; 0 if not measured.
-
-    It comes from the replayed steps, or from the observed steps without the device's data stalls.
-    """
+    """Return the device time of a step that may overlap the training thread; 0 if not measured."""
     parts = None if view.budget is None else view.budget.device
     if parts is None:
         return 0.0
@@ -224,10 +211,7 @@ def _cell(column: Sequence[int | None], step: MeasuredStep) -> int | None:
 
 
 def _pass_costs(session: Session, trainer: Trainer, loader: LoaderFacts) -> PassCosts | None:
-    """Return the cost of beginning and ending a pass; None without workers.
-
-    The extra time of a worker's first batch is not known here.
-    """
+    """Return the cost of beginning and ending a pass, without workers' first batches; None without workers."""
     passes = [one for one in trainer.passes if one.loader == loader.number and not is_here(trainer, one)]
     if not passes:
         return None
@@ -247,10 +231,7 @@ def _pass_costs(session: Session, trainer: Trainer, loader: LoaderFacts) -> Pass
 
 
 def _draws(trainer: Trainer, batches: Iterable[ReceivedBatch]) -> Iterator[float]:
-    """Yield the time of each `next()` besides waiting, unpickling and pinning.
-
-    It may include a wait for the GIL.
-    """
+    """Yield the time of each `next()` besides waiting, unpickling and pinning. It may include a wait for the GIL."""
     gets = trainer.gets
     for row, made in batches:
         start, end = gets.start[row], gets.start[row] + gets.duration[row]

@@ -67,11 +67,7 @@ class NativeFeed:
 
 @dataclass(frozen=True)
 class FeedSetup:
-    """Setup in which a training is fed.
-
-    `RecordedRun.setup` is the present one; `dataclasses.replace` gives a what-if. Only fields that differ from the
-    present setup count as changed.
-    """
+    """Setup of a training, `RecordedRun.setup` the present one; a field counts as changed if it differs from it."""
 
     workers: int
     """Worker processes; 0 if the trainer produces its batches itself."""
@@ -106,14 +102,11 @@ class FeedSetup:
 
 @dataclass(frozen=True)
 class StageColumns:
-    """One stage of producing batches."""
-
     compute: Column
     wait: Column
 
 
 Stages = Mapping[str, StageColumns]
-"""Columns by `category:label`."""
 
 
 def changed_stages(stages: Stages, changes: Mapping[str, StageChange]) -> Stages:
@@ -246,11 +239,7 @@ def receive_us(batch_bytes: float) -> float:
 
 @dataclass(frozen=True)
 class SimulationFit:
-    """Corrections to the simulation of the present setup, attributed to its bottleneck.
-
-    A bottleneck loader shows nothing of errors in the steps, and steps that never wait show nothing of errors in the
-    loader.
-    """
+    """Corrections of the simulated bottleneck only, since a run shows no errors in what is not its bottleneck."""
 
     making: float
     """Factor on the work of batches."""
@@ -272,7 +261,6 @@ class RecordedRun:
     """Recorded work of the rank with the longest data stall, and of the loader it waits for. Times are microseconds."""
 
     setup: FeedSetup
-    """Setup of the recorded run."""
     observed_us: float
     """Mean measured step."""
     batches_a_step: float
@@ -293,10 +281,7 @@ class RecordedRun:
     """Bytes of a batch's tensors as received by the trainer; 0 if unknown."""
     fit: SimulationFit
     assumed: frozenset[str]
-    """Figures that were assumed rather than measured in this run.
-
-    `sending` between processes and `start-up` of workers without workers; `cores` of the training thread.
-    """
+    """Assumed figures: `sending` and `start-up` of workers without workers; `cores` of the training thread."""
 
     @property
     def making_cpu_us(self) -> float:
@@ -306,19 +291,13 @@ class RecordedRun:
         return float(each.mean()) * self.batches_a_step
 
     def sharing_us(self) -> float:
-        """Return the extra CPU time of a step's batches if workers wrote them into shared memory.
-
-        It is assumed by size, mapping in the trainer included, and 0 if workers already do so.
-        """
+        """Return the assumed extra CPU time if workers wrote a step's batches into shared memory; 0 if they do."""
         if self.setup.workers:
             return 0.0
         return (shared_us(self.batch_bytes) + receive_us(self.batch_bytes)) * self.batches_a_step
 
     def most_workers(self) -> int | None:
-        """Return how many workers keep all cores busy by producing batches alone; None if the cores are unknown.
-
-        They exceed the cores only as far as they wait, for example for storage, while others compute.
-        """
+        """Return the workers that keep all cores busy: more than the cores as far as they wait; None if unknown."""
         cores, batches = self.setup.cores, self.batches
         if cores is None:
             return None
@@ -327,10 +306,7 @@ class RecordedRun:
         return ceil(cores * wall / computing - EVEN) if computing > 0 else None
 
     def unhindered_us(self) -> float:
-        """Return the mean step without data stalls.
-
-        It comes from the replay window, if any, or from the observed steps without their waits.
-        """
+        """Return the mean step without data stalls: the replay window's, or that of the steps without their waits."""
         if self.replay_us is not None:
             return self.replay_us
         own = self.steps.compute + self.steps.wait

@@ -31,10 +31,7 @@ def install_fetchers(
     evidence: EvidenceFile | None,
     fetch: ModuleType,
 ) -> None:
-    """Hook torch.utils.data._utils.fetch, which workers and num_workers=0 share.
-
-    First batches are digested into `evidence`, if there is any.
-    """
+    """Hook torch's fetchers, which workers and num_workers=0 share. First batches are digested into `evidence`."""
     hook, unseen = _FetchHook(timer, batches, training, evidence), "the making of batches was"
     timer.patches.hook_around(fetch, "_BaseDatasetFetcher.__init__", hook.new_fetcher, unseen)
     for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
@@ -43,8 +40,6 @@ def install_fetchers(
 
 @dataclass(eq=False)
 class _Fetches:
-    """Batches of one fetcher."""
-
     hook: _FetchHook
     pass_: int
     made: int = 0
@@ -60,22 +55,14 @@ class _FetchHook:
     """Hook that times every fetch of a process."""
 
     def __init__(
-        self,
-        timer: CallTimer,
-        batches: BatchRecorder,
-        training: TrainingObserver,
-        evidence: EvidenceFile | None,
+        self, timer: CallTimer, batches: BatchRecorder, training: TrainingObserver, evidence: EvidenceFile | None
     ) -> None:
-        self._timer = timer
-        self._evidence = evidence
-        self._batches = batches
-        self._thread, self._clock = training.thread, training.clock
-        self._counter = training.counter
-        self._rest = timer.stage("getitem", "rest")
+        self._timer, self._evidence, self._batches = timer, evidence, batches
+        self._thread, self._clock, self._counter = training.thread, training.clock, training.counter
+        self.rest = timer.stage("getitem", "rest")
         self._unknown = 0
-        guard = batches.guard
+        self.guard = guard = batches.guard
         self._count, self._begin, self._end = guard(self._count_pass), guard(self._begin_fetch), guard(self._end_fetch)
-        self._digest = guard(self._digest_batch)
 
     def new_fetcher(self, original: Function, fetcher: Any, *args: Any, **kwargs: Any) -> None:
         self._count(fetcher)
@@ -91,7 +78,7 @@ class _FetchHook:
             data = original(under_way.stand_in, index)
             under_way.batch.is_done = True
             if under_way.first is not None:
-                self._digest(under_way, index, data)
+                self.guard(under_way.first.end)(under_way.batch, index, data)
             return data
         finally:
             under_way.keep_changes()
@@ -116,13 +103,11 @@ class _FetchHook:
             known.made += 1
             batch = self._batches.begin(known.pass_, known.made - 1)
         batch.is_fetching = True
-        fetch = _Fetch(self._batches, self._rest, batch, is_here)
-        fetch.first = self._first(known, fetcher)
-        fetch.stand_in_for(fetcher, self._collate(fetcher, known), index)
+        fetch = _Fetch(known, batch, fetcher, index, is_here=is_here)
         known.fetched += 1
         return fetch
 
-    def _first(self, known: _Fetches, fetcher: Any) -> FirstBatchDigests | None:
+    def first(self, known: _Fetches, fetcher: Any) -> FirstBatchDigests | None:
         if self._evidence is None or known.fetched >= MOST_FIRST:
             known.first = None
         elif known.fetched == 0:
@@ -131,11 +116,7 @@ class _FetchHook:
             known.first.begin()
         return known.first
 
-    def _digest_batch(self, fetch: _Fetch, keys: Any, data: Any) -> None:
-        if fetch.first is not None:
-            fetch.first.end(fetch.batch, keys, data)
-
-    def _collate(self, fetcher: Any, known: _Fetches) -> Function:
+    def collate(self, known: _Fetches, fetcher: Any) -> Function:
         if known.collate is None or known.collate_fn is not fetcher.collate_fn:
             known.collate_fn = fetcher.collate_fn
             function = getattr(fetcher.collate_fn, "func", fetcher.collate_fn)
@@ -167,37 +148,25 @@ class _Fetch:
     who uses it meanwhile: another thread that reads the same iterator, or code that saves its state.
     """
 
-    stand_in: Any
-
-    def __init__(self, batches: BatchRecorder, rest: int, batch: ProducedBatch, is_here: bool) -> None:
-        """`rest` is the stage for time outside inner stages."""
-        self.batch = batch
-        self.is_here = is_here
-        self._rest = rest
-        self.account = batch.account
-        self.first: FirstBatchDigests | None = None
-        self.end = batches.guard(self._end)
-
-    def stand_in_for(self, fetcher: Any, collate: Function, index: Any) -> None:
-        """Make the stand-in, and begin to time the dataset's code. `index`: what is fetched."""
-        self._fetcher: Any = fetcher
-        end, is_stream, is_listed = self.end, hasattr(fetcher, "dataset_iter"), fetcher.auto_collation
+    def __init__(self, known: _Fetches, batch: ProducedBatch, fetcher: Any, index: Any, *, is_here: bool) -> None:
+        """Make the stand-in, and begin to time the dataset's code as the stage `rest`. `index`: what is fetched."""
+        hook = known.hook
+        self.batch, self.first, self.is_here = batch, hook.first(known, fetcher), is_here
+        self._rest, self._fetcher, collate = hook.rest, fetcher, hook.collate(known, fetcher)
+        end, is_stream, is_listed = hook.guard(self._end), hasattr(fetcher, "dataset_iter"), fetcher.auto_collation
         count = len(index) if isinstance(index, (list, tuple)) else None if is_stream or is_listed else 1
 
         def timed_until(data: Any) -> Any:
             end(len(data) if is_stream and is_listed else count)
             return collate(data)
 
-        self.account.enter(self._rest)
+        batch.account.enter(self._rest)
         self._given = {**vars(fetcher), "collate_fn": timed_until}
-        self.stand_in = object.__new__(type(fetcher))
+        self.stand_in: Any = object.__new__(type(fetcher))
         vars(self.stand_in).update(self._given)
 
     def keep_changes(self) -> None:
-        """Copy changes of the stand-in's state, such as the end of the data, to the fetcher, and release both.
-
-        The stand-in refers to this object; the cycle would keep the user's iterator until a garbage collection.
-        """
+        """Copy the stand-in's changed state to the fetcher, and release both: their cycle would keep the iterator."""
         fetcher, given, now = self._fetcher, self._given, vars(self.stand_in)
         self._fetcher = self.stand_in = None
         self._given = {}
@@ -207,9 +176,10 @@ class _Fetch:
 
     def _end(self, samples: int | None) -> None:
         """Stop timing the dataset, which gave `samples` samples; None if the number is unknown."""
-        self.account.leave()
+        account = self.batch.account
+        account.leave()
         if samples:
-            self.account.totals[self._rest][0] += samples - 1
+            account.totals[self._rest][0] += samples - 1
             self.batch.samples = samples
 
 

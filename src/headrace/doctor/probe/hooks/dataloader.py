@@ -9,7 +9,7 @@ import weakref
 from multiprocessing import parent_process
 from threading import current_thread, get_ident, main_thread
 from types import FrameType, ModuleType
-from typing import Any, Callable
+from typing import Any
 
 from ..look.dataset_state import numbers_of
 from ..look.leaves import BatchShapes, PaddingLooks
@@ -97,10 +97,7 @@ class LoaderHooks:
         return self._begin(original, loader, "DataLoader.__iter__")
 
     def get_iterator(self, original: Function, loader: Any) -> Any:
-        """Begin a pass of a loader that has its own `__iter__` and reuses one iterator.
-
-        `__iter__` also calls this for a new iterator, after its pass has begun.
-        """
+        """Begin a pass of a loader that reuses one iterator. `__iter__` calls this also for a new one, in its pass."""
         if self._training.counter.opening is not None:
             return original(loader)
         return self._begin(original, loader, "DataLoader._get_iterator")
@@ -295,10 +292,7 @@ def _thread_loader_facts(loader: Any) -> dict[str, Any]:
 
 
 def _dataloader_facts(loader: Any) -> dict[str, Any]:
-    """Describe a DataLoader at its first iteration, in the form of docs/doctor/internals.md.
-
-    Call this after its workers have started, when their start method is settled.
-    """
+    """Describe a DataLoader (docs/doctor/internals.md) once its workers, and so their start method, exist."""
     import multiprocessing
 
     from torch.utils.data import IterableDataset
@@ -331,16 +325,8 @@ def _wrapper_of(loader: Any) -> Any:
 
 
 def _length(loader: Any) -> int | None:
-    """Return the length of a loader in batches.
-
-    Not by `len(loader)`, which an iterable dataset's loader remembers for a later warning. The length of a user's
-    sampler may raise anything.
-    """
-    return _count(lambda: loader._index_sampler)
-
-
-def _count(whose: Callable[[], Any]) -> int | None:
+    """Return the length of a loader in batches. `len(loader)` has effects, and a sampler's length may raise."""
     try:
-        return len(whose())
+        return len(loader._index_sampler)
     except Exception:
         return None

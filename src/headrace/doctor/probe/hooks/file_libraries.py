@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Callable
 
-from ..opened_files import OpenedFiles
+from ..batch_production import OpenedFiles
 from ..patches import Builtin, Function, stand_in
 from ..stages import CallTimer, Stages, timed
 
@@ -56,10 +56,7 @@ def timed_reads(stages: Stages, stage: int) -> Callable[[Any], Any]:
 
 
 def each_timed(stages: Stages, stage: int) -> Callable[[Any], Any]:
-    """Return a decorator that times a stream item by item, such as a tar's headers.
-
-    Not a hook on `next`, which a scan calls for each member.
-    """
+    """Return a decorator that times a stream by item, not by `next`, which a tar's scan calls per member."""
 
     def make(original: Any) -> Any:
         @functools.wraps(original)
@@ -161,10 +158,7 @@ def time_calls(timer: CallTimer, calls: list[TimedCall], module: ModuleType) -> 
 def counted(
     stages: Stages, opened: OpenedFiles, argument: str, reads: Callable[[Any, Any], bool] = lambda args, kwargs: True
 ) -> Callable[[Function], Function]:
-    """Return a decorator that counts the path to open, then calls the original.
-
-    The path is the first argument, named `argument`. It counts if `reads(args, kwargs)`, while a batch is produced.
-    """
+    """Return a decorator that counts the path `argument` of an open in a batch if `reads(args, kwargs)`."""
     add = opened.add
 
     def make(original: Function) -> Function:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from types import FunctionType, ModuleType
 from typing import Any, Callable
 
-from ..opened_files import OpenedFiles
+from ..batch_production import OpenedFiles
 from ..patches import Function
 from ..stages import CallTimer, stand_in, timed_by_type, timed_call, timed_in_torch
 from .file_libraries import TimedCall, counted
@@ -138,10 +138,7 @@ def _install_transforms_v2(timer: CallTimer, transforms: Any) -> None:
 
 
 def _install_functional(timer: CallTimer, functional: Any) -> None:
-    """Hook functional transforms of v1 and v2, including v2's registry of kernels, whose keys are the functions.
-
-    Functions of v2 may be defined in other modules.
-    """
+    """Hook functional transforms of v1 and v2, and v2's registry of kernels, whose keys are the functions."""
     registry = functional._utils._KERNEL_REGISTRY if functional.__name__.endswith(".v2.functional") else None
     originals = {
         name: value
@@ -162,7 +159,6 @@ TORCHVISION_TRANSFORMS: dict[str, Callable[[CallTimer, Any], None]] = {
     "v2": _install_transforms_v2,
     "v2.functional": _install_functional,
 }
-"""Installer of each torchvision.transforms module."""
 
 
 def _time_functions(
@@ -181,7 +177,7 @@ def _time_class(timer: CallTimer, kind: Any, but: tuple[type, ...] = ()) -> None
     is_compiling = compiling(sys.modules["torch"])
 
     def make(original: Function) -> Function:
-        time_call = timed_by_type(timer.stages, lambda label: timer.stage("transform", label))(original)
+        time_call = timed_by_type(timer, "transform")(original)
 
         @functools.wraps(original)
         def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
@@ -195,10 +191,7 @@ def _time_class(timer: CallTimer, kind: Any, but: tuple[type, ...] = ()) -> None
 
 
 def _time_parts(timer: CallTimer, compose: type, method: str) -> None:
-    """Time the parts of a Compose; user parts may be any callable.
-
-    The original runs on a stand-in for the Compose, so its own list is unchanged for other threads.
-    """
+    """Time the parts of a Compose, on a stand-in: other threads keep its list. User parts may be any callable."""
     is_compiling = compiling(sys.modules["torch"])
 
     def timed_child(child: Any) -> Any:

@@ -1,7 +1,4 @@
-"""Hooks on the lifetime of a process: start, forks, errors and end, and the files that it saves.
-
-A missing `end` record shows that a process was killed or called os._exit.
-"""
+"""Hooks on a process: start, forks, errors, saved files and end. Without an `end` record, it was killed."""
 
 from __future__ import annotations
 
@@ -27,10 +24,7 @@ def install_exit(last: LastRecords, _: ModuleType) -> None:
 
 
 def install_forks(patches: Patches, forking: Callable[[], None], fault: Fault, os: ModuleType) -> None:
-    """Hook forks of the process.
-
-    Not by os.register_at_fork: an exception in its callbacks, such as Ctrl-C, is lost, and the run would continue.
-    """
+    """Hook forks, but not by os.register_at_fork, whose callbacks would swallow exceptions such as Ctrl-C."""
 
     def fork(original: Function) -> Any:
         try:
@@ -51,10 +45,7 @@ def install_torch(
     write_facts: Callable[[], None],
     torch: Any,
 ) -> None:
-    """Write the `torch` record, and hook what ends the process.
-
-    Nothing is written before: most Python processes of a shell script have nothing to do with training.
-    """
+    """Write the `torch` record, and hook what ends the process: most processes of a shell script do not train."""
     evidence.write(("torch", clock.now_us(), {"version": torch.__version__, "cuda": torch.version.cuda}))
     last.add(write_facts)
 

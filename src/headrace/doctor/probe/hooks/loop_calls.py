@@ -22,14 +22,14 @@ from .dataloader import LoaderHooks
 def install_device(
     patches: Patches, training: TrainingObserver, write_facts: Callable[[], None], torch: ModuleType
 ) -> None:
-    """Mark the stream once the process uses CUDA.
+    """Mark the stream once CUDA is in use. A CUDA context made here would break later forks that use CUDA."""
 
-    Nothing here may create a CUDA context, since a process with a context cannot
-    fork children that use CUDA. `write_facts` writes the name of the device.
-    """
-    if torch.cuda.is_initialized():
-        _begin_cuda(patches, training, write_facts, torch)
-        return
+    def begin() -> None:
+        device = CudaDevice(torch)
+        training.state.marks = DeviceMarks(device)
+        install_copies(patches, training, torch)
+        watch_captures(patches, training, device, torch.cuda.CUDAGraph)
+        write_facts()  # a process that is killed has told its device
 
     def make(original: Callable[[], None]) -> Callable[[], None]:
         @functools.wraps(original)
@@ -39,23 +39,16 @@ def install_device(
                 return
             torch.cuda._lazy_init = original  # called before every CUDA call
             try:
-                _begin_cuda(patches, training, write_facts, torch)
+                begin()
             except Exception as error:
                 training.fail("cuda", error)
 
         return _lazy_init
 
-    patches.hook(torch, "cuda._lazy_init", make, "what the device does was")
-
-
-def _begin_cuda(
-    patches: Patches, training: TrainingObserver, write_facts: Callable[[], None], torch: ModuleType
-) -> None:
-    device = CudaDevice(torch)
-    training.state.marks = DeviceMarks(device)
-    install_copies(patches, training, torch)
-    watch_captures(patches, training, device, torch.cuda.CUDAGraph)
-    write_facts()  # a process that is killed has told its device
+    if torch.cuda.is_initialized():
+        begin()
+    else:
+        patches.hook(torch, "cuda._lazy_init", make, "what the device does was")
 
 
 def watch_captures(patches: Patches, training: TrainingObserver, device: CudaDevice, graph: type) -> None:
@@ -82,10 +75,7 @@ def watch_captures(patches: Patches, training: TrainingObserver, device: CudaDev
 
 
 def install_copies(patches: Patches, training: TrainingObserver, torch: ModuleType) -> None:
-    """Hook copies by `Tensor.to` and `Tensor.cuda`.
-
-    Installed only once a device is in use, since these are the hottest of all hooked calls.
-    """
+    """Hook `Tensor.to` and `Tensor.cuda`, the hottest of all hooked calls, once a device is in use."""
 
     def hooked(original: Function) -> TensorMethod:
         return TensorMethod(original, _conversion(training, torch, original))
@@ -95,11 +85,7 @@ def install_copies(patches: Patches, training: TrainingObserver, torch: ModuleTy
 
 
 class TensorMethod:
-    """Stand-in for a method of Tensor that compares equal to it.
-
-    torch and libraries built on it keep tables of these methods, in which they look up the function passed to a
-    subclass's `__torch_function__`.
-    """
+    """Stand-in for a method of Tensor that equals it in tables in which `__torch_function__` looks it up."""
 
     def __init__(self, original: Any, call: Callable[..., Any]) -> None:
         self._original = original
@@ -287,10 +273,7 @@ def install_prefetcher(patches: Patches, training: TrainingObserver, prefetcher:
 
 
 def install_queue(patches: Patches, training: TrainingObserver, queue: ModuleType) -> None:
-    """Hook queue.Queue as soon as another thread receives a batch.
-
-    The training thread's wait at a queue that such a thread fills is a wait for a batch.
-    """
+    """Hook queue.Queue once another thread receives a batch: a wait at its queue is a wait for a batch."""
     elsewhere = training.elsewhere
 
     def put(original: Function, queue: Any, item: Any, *args: Any, **kwargs: Any) -> Any:

@@ -14,14 +14,12 @@ import shlex
 import time
 from typing import Any, Callable
 
-from ..batch_production import BatchRecorder
-from ..opened_files import NAMED, OTHERS, place_of
+from ..batch_production import NAMED, OTHERS, BatchRecorder, place_of
 from ..patches import Fault, Function, HookGuard
 from ..stages import MOST_STAGES, CallTimer, timed_call
 from .file_libraries import SMALL_BYTES, TimedCall, timed_reads
 
 REMOTE = "remote"
-"""Category of the stages."""
 REMOTE_CALLS: dict[str, list[TimedCall]] = {
     "s3transfer.futures": [("TransferFuture.result", REMOTE, "boto3 transfer")],
     "http.client": [("HTTPResponse.read", REMOTE, "http.client", timed_reads)],
@@ -78,7 +76,6 @@ class RequestCounter:
         self._count(method, url, begun, response.status, response.headers)
 
     def _count(self, method: Any, url: Any, begun_ns: int, status: int, headers: Any) -> None:
-        """Count an answer by its status and headers."""
         size = headers.get("Content-Length") if method == "GET" else None
         bytes_ = int(size) if size and size.isdigit() else 0
         self._reads.answered(place_of(url), begun_ns, bytes_, failed=status >= 400)

@@ -129,10 +129,7 @@ def _with_closure(training: TrainingObserver, args: tuple[Any, ...], kwargs: dic
 
 
 def install_scaler(patches: Patches, training: TrainingObserver, grad_scaler: ModuleType) -> None:
-    """Hook torch.amp.grad_scaler, or torch.cuda.amp.grad_scaler before torch 2.3.
-
-    In a skipped step, the scaler calls no optimizer.
-    """
+    """Hook the GradScaler of any torch version. In a skipped step, it calls no optimizer."""
     its = grad_scaler.GradScaler
     if "_maybe_opt_step" not in vars(its) and hasattr(its, "_maybe_opt_step"):  # inherited from the hooked module
         return
@@ -245,10 +242,6 @@ def _skip(skip_code: Function, value: Any, module: str) -> None:
 
 
 def compiling(torch: ModuleType) -> Callable[[], bool]:
-    """Return `torch.compiler.is_compiling`, which a trace treats as a constant.
-
-    A torch without it (before 2.1) is assumed to compile nothing. torch._dynamo is not asked, since importing it takes
-    seconds.
-    """
+    """Return `torch.compiler.is_compiling`, a constant to traces; before torch 2.1, assume that nothing compiles."""
     known: Callable[[], bool] | None = getattr(getattr(torch, "compiler", None), "is_compiling", None)
     return (lambda: False) if known is None else known

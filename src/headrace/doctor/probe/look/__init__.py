@@ -1,9 +1,8 @@
 """Reading of the user's batches, datasets and samples, without changes to them.
 
 - `leaves`: one walk over a nested batch; shapes and padding.
-- `random_states`: states of random generators, read and restored.
 - `digests`: digests of batches, by which runs, workers and ranks are compared.
-- `objects`: attributes and members of live objects, and descriptions of loaders.
+- `objects`: attributes and members of live objects, descriptions of loaders, and states of random generators.
 - `column_sources`, `columns`: sequences with a value for each sample.
 - `held_calls`: what functions and objects of the user's own make of texts.
 - `held_objects`: images, transforms and tokenizers that a loader holds.

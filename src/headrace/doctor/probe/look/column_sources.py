@@ -1,8 +1,4 @@
-"""Sequences in a dataset, read as columns: lists, arrays, and columns of tables.
-
-Objects of numpy, torch, pandas and pyarrow are read through their own methods, if the process has imported the
-library.
-"""
+"""Sequences in a dataset as columns: lists, arrays and columns of tables, read by their libraries' methods."""
 
 from __future__ import annotations
 
@@ -92,11 +88,7 @@ def _plain_list(elements: Any) -> Any:
 
 
 class Column:
-    """Lazily read values of a dataset's samples.
-
-    A value is a str, int, float or bool, or a flat list of numbers or of texts. It is None if missing or of another
-    type.
-    """
+    """Lazily read values of samples: str, int, float, bool, flat lists of numbers or texts; None for any other."""
 
     def __init__(self, name: str, length: int, take: Take) -> None:
         self.name = name
@@ -120,7 +112,6 @@ class Column:
         return Column(self.name + label, self._length, lambda indices: list(map(take_part, self._take(indices))))
 
     def picked(self, picks: array[int]) -> Column:
-        """Return the column of a subset."""
         return Column(self.name, len(picks), lambda indices: self._take(_elements(picks.__getitem__, indices)))
 
     def looked_up(self, name: str, mapping: dict[Any, Any]) -> Column:

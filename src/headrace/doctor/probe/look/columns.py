@@ -21,7 +21,6 @@ from .objects import COMPOSED, LEAVES, attributes_of, members_of
 MOST_LEVELS = 6
 """Levels of nested objects searched from a dataset to its column."""
 MOST_ROW_LEVELS = 3
-"""Levels of nested containers in a row."""
 _INDICES = re.compile(r"ind|idx|ids$")
 """Attribute names that may hold, for each sample, an index into another sequence."""
 
@@ -44,11 +43,7 @@ class ColumnBudget:
 
 
 def found_columns(dataset: Any, length: int, budget: ColumnBudget) -> list[Column]:
-    """Return the columns of a live dataset of `length` samples, nearest to the dataset first.
-
-    Names are unique and say where the dataset holds the column. The list may be incomplete if `budget.is_spent`
-    afterwards.
-    """
+    """Return the columns of a live dataset, nearest first, named by place; incomplete if `budget.is_spent`."""
     return _Search(budget).columns(dataset, length, "")
 
 
@@ -196,7 +191,6 @@ def _numbered(name: str) -> Iterator[str]:
 MOST_PARTS = 64
 """Keys, positions or attributes of a row that are read."""
 MOST_WORDS = 16
-"""Words of a line that are read."""
 
 
 def row_parts(rows: Sequence[Any]) -> list[tuple[str, Callable[[Any], Any]]]:

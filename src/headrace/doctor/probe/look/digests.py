@@ -20,12 +20,11 @@ from ..patches import Fault, HookGuard, Patches
 from ..training.state import ATTRIBUTE
 from .dataset_state import numbers_of
 from .leaves import MOST_LEAVES, as_array, leaves_of
-from .random_states import GLOBAL, State, generators_of, global_generators, state_text
+from .objects import GLOBAL, State, generators_of, global_generators, state_text
 
 if TYPE_CHECKING:
-    from ..batch_production import ProducedBatch
+    from ..batch_production import OpenedFiles, ProducedBatch
     from ..evidence_file import EvidenceFile
-    from ..opened_files import OpenedFiles
     from ..settings import SessionClock
     from ..training.state import TrainingState
 

@@ -108,10 +108,7 @@ def _are_same(one: Any, other: Any) -> bool:
 
 
 def _named(thing: Any, make: Callable[[Any], Any], rows: Any) -> dict[str, Any]:
-    """Return the module and name to import a callable by, and the arguments of the name if it is a class to be made.
-
-    The name is empty if none gives the same: it belongs to the script itself, or its class needs other arguments.
-    """
+    """Return the module and name to import a callable by (empty if none gives the same), and a class's arguments."""
     kind = _kind_of(thing)
     found = {"called": kind.__qualname__, "module": kind.__module__, "name": "", "arguments": None, "folder": ""}
     module = sys.modules.get(kind.__module__)

@@ -19,10 +19,7 @@ _MOST_OBJECTS = 2_000
 
 
 def held_pictures(dataset: Any, length: int) -> Any:
-    """Return the images of all samples as one uint8 array [N, height, width] or [N, height, width, channels].
-
-    Return None if the dataset holds no such array, or one above 1 GB. For a Subset, return only its own images.
-    """
+    """Return all samples' images as uint8 [N, height, width], or with channels; None without, or above 1 GB."""
     numpy = sys.modules.get("numpy")
     inner, indices = getattr(dataset, "dataset", None), getattr(dataset, "indices", None)
     if numpy is None:
@@ -57,11 +54,7 @@ def _as_pictures(thing: Any, length: int, numpy: Any) -> Any:
     return thing if is_coloured and len(thing) == length and thing.nbytes <= MOST_BYTES else None
 
 
-_TRANSLATORS = {
-    "torchvision": "from_torchvision",
-    "timm": "from_timm",
-    "albumentations": "from_albumentations",
-}
+_TRANSLATORS = {"torchvision": "from_torchvision", "timm": "from_timm", "albumentations": "from_albumentations"}
 """Function of headrace that translates a transform of each library."""
 _MAKERS = ("__getitem__", "__getitems__", "__iter__")
 """Methods that produce samples."""
@@ -71,10 +64,7 @@ _MOST_TOKENIZER = 16 << 20
 
 
 def live_objects(loader: Any) -> tuple[list[dict[str, Any]], list[str], list[Any]]:
-    """Return the outermost transforms a loader reaches as Loader arguments, its tokenizers as JSON, and callables.
-
-    There are no transforms if the program's Python has no headrace.
-    """
+    """Return a loader's outermost transforms (none without headrace), its tokenizers as JSON, and callables."""
     transforms: list[dict[str, Any]] = []
     tokenizers: list[str] = []
     calls: list[Any] = []

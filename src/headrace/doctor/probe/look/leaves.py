@@ -48,10 +48,7 @@ class OddKey(str):
 
 
 def leaves_of(value: Any, path: Path = (), depth: int = MOST_DEPTH) -> Iterator[tuple[Path, Any]]:
-    """Yield the leaves of a nested batch in order, with their paths.
-
-    Containers are dicts, lists, tuples and mappings such as BatchEncoding.
-    """
+    """Yield the leaves of a nested batch in order, with paths. Mappings such as BatchEncoding are containers too."""
     members = None if not depth or type(value) in _PLAIN or _is_array(type(value)) else _members(value)
     if members is None:
         yield path, value
@@ -71,10 +68,7 @@ def _is_array(kind: type) -> bool:
 
 
 def _members(value: Any, has_attributes: bool = False) -> Iterable[tuple[Any, Any]] | None:
-    """Return the members of a container by key or position; None for anything else.
-
-    With `has_attributes`, other objects have their attributes as members.
-    """
+    """Return a container's members by key or position, or an object's attributes; None for anything else."""
     bases = type(value).__mro__
     for sequence in (list, tuple):
         if sequence in bases:
@@ -202,11 +196,7 @@ class PaddingLooks:
 
 
 def counted(batch: Any) -> Counted | None:
-    """Count a batch's tokens and padding by its attention mask, if it has one.
-
-    Otherwise use its first integer matrix, in which padding is the value that most rows end with. Return None if there
-    is neither.
-    """
+    """Count a batch's tokens and padding by its attention mask, else by the last values of an integer matrix."""
     leaves = islice(leaves_of(batch, depth=MATRIX_DEPTH), MOST_LEAVES)
     arrays = [(path, leaf) for path, leaf in leaves if type(leaf) not in _PLAIN]
     matrices = [(path, matrix) for path, leaf in arrays for matrix in _integer_matrix(leaf)]

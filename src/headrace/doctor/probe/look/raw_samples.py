@@ -18,8 +18,7 @@ from typing import Any, Callable
 
 from .column_sources import Column, sequence_of
 from .columns import ColumnBudget, found_columns
-from .objects import attributes_of
-from .random_states import generators_held
+from .objects import attributes_of, generators_held
 
 KEY = "__key__"
 INDICES = 8
@@ -38,7 +37,6 @@ class Samples:
     """Files that hold the samples, and how the dataset selects and orders these; None if not known."""
 
     def __init__(self, dataset: Any, length: int | None) -> None:
-        """`length` None: of a stream."""
         self._dataset, self._length = dataset, length
         self.is_stream = length is None
         self._begin = generators_held()

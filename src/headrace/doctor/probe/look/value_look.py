@@ -20,9 +20,8 @@ from .column_sources import plain_value
 from .held_calls import calls_seen, texts_given
 from .held_objects import held_pictures, live_objects
 from .leaves import MOST_LEAVES, OddKey, Path, as_array, leaves_of
-from .objects import attributes_of
+from .objects import attributes_of, generators_held, generators_kept, generators_moved
 from .odd_files import odd_rows
-from .random_states import generators_held, generators_kept, generators_moved
 from .raw_samples import KEY, Samples, samples_of
 from .value_trace import ValueTrace
 
@@ -48,10 +47,8 @@ _MIXINGS = 3
 """Batches of the same two samples: a mixing factor may be drawn that changes nothing."""
 MOST_TEXT = 20_000
 _MOST_BITS = 64
-"""Maximum bits of an integer."""
 MOST_COLUMNS_S = 5.0
 MOST_COLUMN_BYTES = 64 << 20
-"""Maximum JSON bytes of all columns."""
 
 
 class _Content:
@@ -171,10 +168,7 @@ def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S, seeks_odd:
 
 
 def _mixed(samples: Samples, loader: Any) -> list[list[Any]] | None:
-    """Return the paths at which a batch of two differs from its batches of one, as with MixUp.
-
-    Return None if no batch of two could be made.
-    """
+    """Return the paths at which a batch of two differs from batches of one, as with MixUp; None if none was made."""
     ends = [] if samples.is_stream else [make for _, _, make in samples.of((0,))]
     if len(ends) < 2 or getattr(loader, "batch_size", None) == 1 or _makes_batches(loader):
         return []
@@ -239,10 +233,7 @@ def chosen_of(loader: Any, length: int | None) -> list[int] | None:
 def _columns(
     samples: Samples, content: _Content, until: float, indices: list[int], texts: dict[str, list[str]]
 ) -> list[dict[str, Any]]:
-    """Write the complete columns of a dataset, and return their names, lengths and positions.
-
-    `texts` gets those of the samples at `indices`, by column.
-    """
+    """Write a dataset's complete columns, and return where they are. `texts` gets the samples at `indices`."""
     until, left = min(until, time.monotonic() + MOST_COLUMNS_S), MOST_COLUMN_BYTES
     found: list[dict[str, Any]] = []
     for column in samples.columns():
@@ -328,12 +319,8 @@ def _leaf(value: Any, content: _Content) -> dict[str, Any]:
     try:
         array = as_array(value)
         if array is not None and content.takes(array.nbytes):
-            return {
-                "kind": "array",
-                "dtype": array.dtype.str,
-                "shape": list(array.shape),
-                "at": content.put(array.tobytes()),
-            }
+            shape, at = list(array.shape), content.put(array.tobytes())
+            return {"kind": "array", "dtype": array.dtype.str, "shape": shape, "at": at}
     except Exception:  # a user class may do anything
         return {"kind": "object"}
     return {"kind": "object"}

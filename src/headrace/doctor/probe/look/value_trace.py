@@ -181,9 +181,8 @@ def _torch_size(args: Any, kwargs: Any) -> tuple[Hint | None, Hint | None]:
 
 def _torchvision_crop(args: Any, kwargs: Any) -> tuple[Hint | None, Hint | None]:
     names = ("top", "left", "height", "width")
-    return tuple(
-        int(args[place + 1] if len(args) > place + 1 else kwargs[name]) for place, name in enumerate(names)
-    ), None
+    given = (args[at] if len(args) > at else kwargs[name] for at, name in enumerate(names, 1))
+    return tuple(map(int, given)), None
 
 
 def _window(array: Any) -> Hint | None:
@@ -221,20 +220,13 @@ _DECODERS: dict[str, tuple[str, ...]] = {
 }
 """Decoders by module. The first argument is the encoded image or its path."""
 _GEOMETRY: dict[str, dict[str, Callable[[Any, Any], tuple[Any, Any]]]] = {
-    "PIL.Image": {
-        "Image.crop": _pillow_crop,
-        "Image.resize": _pillow_size,
-    },
+    "PIL.Image": {"Image.crop": _pillow_crop, "Image.resize": _pillow_size},
     "cv2": {"resize": _opencv_size},
     "torch.nn.functional": {"interpolate": _torch_size},
     "torchvision.transforms.functional": {"crop": _torchvision_crop, "resized_crop": _torchvision_crop},
 }
-"""Geometry functions by module, and the function that finds a call's window and size.
-
-torchvision v2 is excluded, since it looks up kernels by the functions themselves.
-"""
+"""Geometry functions by module, with the finder of a call's window and size; not v2, which looks up by function."""
 _MEMBERS: dict[str, dict[str, Callable[[Any, Any, Any], list[tuple[bytes, str, str]]]]] = {
     "tarfile": {"TarFile.extractfile": _tar_member},
     "zipfile": {"ZipFile.read": _zip_member},
 }
-"""Functions that read archive members."""

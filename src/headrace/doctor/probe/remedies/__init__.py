@@ -108,10 +108,7 @@ def install_arguments(remedy: InjectedRemedy, changes: dict[str, dict[str, Any]]
     opening: int | None = None
 
     def number_of(loader: Any) -> int | None:
-        """Return the loader's present or future number in the evidence.
-
-        Return None for a loader that has none: one begun by another loader or a dataset.
-        """
+        """Return the loader's number in the evidence; None for a loader that another loader or a dataset begins."""
         nonlocal opening
         if counter.opening is None or counter.opening == opening or not training.thread.is_its_thread():
             return None
@@ -164,10 +161,7 @@ def change(loader: Any, wanted: dict[str, Any]) -> list[str]:
 
 
 def install_device_prefetch(remedy: InjectedRemedy, _: bool) -> None:
-    """Prefetch the next batch to the device during the current step, with headrace's DevicePrefetcher.
-
-    Applies to every loader iterated for training: in the training thread, with gradients, while CUDA is in use.
-    """
+    """Prefetch the next batch with headrace's DevicePrefetcher, of loaders that feed training while CUDA is in use."""
     is_opening = False
 
     @remedy.guarded
@@ -206,8 +200,6 @@ def cuda_device(torch: Any) -> str | None:
 
 
 class _LoaderPass:
-    """One pass of a loader as an iterable."""
-
     def __init__(self, begin: Callable[[], Iterator[Any]]) -> None:
         self._begin = begin
 
@@ -273,10 +265,7 @@ BENEATH: dict[str, Callable[[InjectedRemedy, Any], None]] = {
     "indexed_tar": install_indexed_tar,
     "loaders": install_arguments,
 }
-"""Installers by key of docs/doctor/remedies.md, in order: a later remedy wraps an earlier one.
-
-All are installed under the hooks, whose stages then time the replacements.
-"""
+"""Installers by key of docs/doctor/remedies.md; later ones wrap earlier ones, and hooks time all of them."""
 AROUND: dict[str, Callable[[InjectedRemedy, Any], None]] = {
     "loader": install_loader,
     "device_prefetch": install_device_prefetch,

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Callable
+from typing import Callable
 
+from ..batch_production import BatchRecorder
 from ..evidence_file import LONGEST_HELD_NS, MOST_HELD, Record
-from ..settings import CoreUse, core_use
+from ..settings import CoreUse, SessionClock, core_use
+from .loop_work import DeviceMarks
 from .state import TrainingState
-
-if TYPE_CHECKING:
-    from ..batch_production import BatchRecorder
-    from ..settings import SessionClock
-    from .loop_work import DeviceMarks
-    from .steps import FetchedBatch, OptimizerStep
+from .steps import FetchedBatch, OptimizerStep
 
 now = time.monotonic_ns
 READY_EVERY = 5
@@ -68,7 +65,7 @@ class ClosedSteps:
         begun = now()
         try:
             if not state.settings.observe:
-                agreed = state.group.ranks().agree("warm-up", state.limit.warmup, max)
+                agreed = state.group.agree("warm-up", state.limit.warmup, max)
                 state.limit.warmup = state.limit.warmup if agreed is None else agreed
         except Exception as error:  # a store that does not support it
             state.fault("agreement of ranks", error)
@@ -76,10 +73,7 @@ class ClosedSteps:
             state.costs.measured_ns -= now() - begun  # waiting for other ranks is part of the measured time
 
     def write(self, is_over: bool = False) -> None:
-        """Write the closed steps with their share of the hooks' cost, and the batches that nothing will take over.
-
-        All batches are written if `is_over`.
-        """
+        """Write the closed steps with the hooks' cost, and the batches that nothing takes over (all if `is_over`)."""
         state, clock = self._state, self._state.clock
         others = [batch_record(clock, "fetch", batch) for batch in state.elsewhere.left(is_over)]
         if state.marks is not None:
@@ -101,10 +95,8 @@ class ClosedSteps:
 
 def step_records(clock: SessionClock, step: OptimizerStep, cost: int) -> list[Record]:
     """Return the records of a step's batches, then of the step; `cost` is the probe's, in tenths of a microsecond."""
-    zero = clock.us(step.start)
-    spans = [
-        (kind, clock.us(start) - zero, (end - start + 500) // 1000) for kind, start, end in step.spans if end > start
-    ]
+    zero, us = clock.us(step.start), clock.us
+    spans = [(kind, us(start) - zero, (end - start + 500) // 1000) for kind, start, end in step.spans if end > start]
     records = batch_records(clock, step)
     whole = ("step", step.number, zero, clock.us(step.end or step.start), spans, cost)
     records.append(whole if step.use is None else (*whole, *step.use))

@@ -10,12 +10,12 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple
 
-if TYPE_CHECKING:
-    from .state import ObservedPass
-    from .steps import FetchedBatch, OptimizerStep
+from .state import ObservedPass
+from .steps import FetchedBatch, OptimizerStep
 
 LONGEST_PAUSE_S = 10.0
 """Maximum time that training waits before a window for workers to finish."""
@@ -60,19 +60,16 @@ class HeldIterator:
             return None
 
 
+@dataclass(eq=False)
 class FeedingLoader:
-    """DataLoader that fed observed steps, with its iterator and number of batches."""
+    """DataLoader that fed observed steps, with its latest iterator and pass."""
 
-    def __init__(self, source: HeldIterator, pass_: ObservedPass) -> None:
-        self.source = source
-        """Latest iterator."""
-        self.pass_ = pass_
-        """Latest observed pass."""
-        self.cached: CachedBatches | None = None
-        self.fed = 0
-        """Number of batches that fed a step."""
-        self.per_step = 0.0
-        """Mean number of batches per step."""
+    source: HeldIterator
+    pass_: ObservedPass
+    cached: CachedBatches | None = None
+    fed: int = 0
+    """Number of batches that fed a step."""
+    per_step: float = 0.0
 
 
 class ObservedLoaders:
@@ -132,10 +129,7 @@ def wait_until(is_done: Callable[[], bool]) -> None:
 MOST_CACHED = 16
 """Maximum number of cached batches. More say nothing new about step time, and each costs the observed run a copy."""
 IN_WARMUP = 8
-"""Maximum number cached during warm-up: step times are not reported there.
-
-Copying 20 MB takes as long as many a step.
-"""
+"""Maximum number cached during warm-up, whose step times are not reported: copying takes as long as a step."""
 MOST_CACHED_BYTES = 512 << 20
 MEMORY_SHARE = 0.1
 """Share of the free memory of the machine or container, divided among its ranks."""
@@ -250,11 +244,7 @@ class Uncopyable(Exception):  # noqa: N818  (what a batch is, not what went wron
 
 
 def copied(batch: Any) -> Any:
-    """Return a deep copy of `batch` that shares no tensor or container.
-
-    Pinned tensors stay pinned, and tensors keep their strides, so a step may modify its batch. Raises Uncopyable, also
-    for a tensor outside host memory.
-    """
+    """Return a deep copy of `batch`, pinned and strided alike. Raises Uncopyable, also outside host memory."""
     torch: Any = sys.modules.get("torch")
     memo: dict[int, Any] = {}
     try:

@@ -8,16 +8,14 @@ and the time counts as part of the forward pass.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
+from ..evidence_file import Record
 from ..stack_sampler import CodeLines, StackSampler
 from ..stages import nothing
-
-if TYPE_CHECKING:
-    from ..evidence_file import Record
-    from .steps import StepTimeline
-
+from .steps import StepTimeline
 
 WORTH_SAMPLING_NS = 200_000
 """Minimum duration of sampled work. Lines of shorter work would explain nothing."""
@@ -25,21 +23,16 @@ _PAUSE_NS, _LONGEST_PAUSE_NS = 1_000_000_000, 60_000_000_000
 """First and maximum interval between two records of lines."""
 
 
+@dataclass(eq=False)
 class WorkInterval:
     """Work in progress: its start and thread, as `StackSampler` expects."""
 
-    __slots__ = ("start", "thread")
-
-    def __init__(self, start: int, thread: int) -> None:
-        self.start = start
-        self.thread = thread
+    start: int
+    thread: int
 
 
 class LoopWork:
-    """Work of one training thread between its batches and its model, with sampled lines.
-
-    The hook sets `watch` and `ignore`, which begin and end the watch for a model call.
-    """
+    """Work between batches and models, with sampled lines. The hook's `watch` and `ignore` frame a model call."""
 
     def __init__(self, name: Callable[[str], int], failed: Callable[[Exception], None]) -> None:
         """`name` returns a text's number in the evidence; `failed` is called once if sampling becomes impossible."""
@@ -48,7 +41,7 @@ class LoopWork:
         self.is_hooked = False
         """True if model calls are observed."""
         self._lines = CodeLines(name)
-        self._sampler = StackSampler(self._lines.add, _never_hangs, failed)
+        self._sampler = StackSampler(self._lines.add, nothing, failed)  # slow work in the loop is expected, no hang
         self._now: WorkInterval | None = None
         self._before: WorkInterval | None = None
         self._kind = ""
@@ -133,10 +126,6 @@ class LoopWork:
         self._due = now + self._pause
         lines = self._lines.take()
         return [("loop", now_us, lines)] if lines else []
-
-
-def _never_hangs(*_: Any) -> None:
-    """Report no hang: slow work in the loop is expected."""
 
 
 Marks = list[tuple[str, float]]

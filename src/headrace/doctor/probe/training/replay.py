@@ -7,15 +7,11 @@ import sys
 import time
 from math import inf
 from threading import current_thread
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
-from .loader_sources import wait_until
-from .state import ObservedPass
+from .loader_sources import POLL_S, FeedingLoader, wait_until
+from .state import ObservedPass, TrainingState
 from .steps import FetchedBatch
-
-if TYPE_CHECKING:
-    from .loader_sources import FeedingLoader
-    from .state import ObservedPass, TrainingState
 
 now = time.monotonic_ns
 UNTOLD_PAUSE_S = 0.5
@@ -69,10 +65,7 @@ class LoopReplay:
         self.let_go()
 
     def begin(self) -> None:
-        """Deliver copies from now on, once the workers have finished all requested batches.
-
-        The loop's pass ends where it would have ended.
-        """
+        """Deliver copies once the workers have finished all requested batches. The loop's pass ends where it would."""
         self._passes = self._state.counter.passes
         self._left = {number: one.source.left() for number, one in self.loaders.items()}
         self._ended_at = None
@@ -90,10 +83,7 @@ class LoopReplay:
         return min((one.source.left() / one.per_step for one in self.loaders.values()), default=inf)
 
     def obstacle(self) -> str:
-        """Return why replaying steps would be wrong, or is impossible, in this process.
-
-        The text is half a sentence, or empty if nothing prevents the replay.
-        """
+        """Return why replaying steps is wrong or impossible in this process, as half a sentence; empty if it is not."""
         state = self._state
         if "capture" in state.said:
             return "steps run as CUDA graphs, which read batches from where they were when they were captured"
@@ -114,10 +104,7 @@ class LoopReplay:
         return pass_.number < self._passes and pass_.loader in self.loaders
 
     def take(self, pass_: ObservedPass, start: int) -> Any:
-        """Return a copy for the pass, requested at `start`, or OVER at the end of the pass.
-
-        Raises LookupError if a step requests ever more batches: the pass must reach its own end.
-        """
+        """Return a copy, or OVER at the pass's end. Raises LookupError if a step requests ever more batches."""
         self._gets += 1
         if self._gets > GREED * (self._most_gets + 1):
             raise LookupError(f"a step asked for {self._gets} batches")
@@ -194,15 +181,8 @@ def _ends() -> None:
     raise StopIteration
 
 
-POLL_S = 0.002
-
-
 def replayed(training: Any, pass_: ObservedPass, otherwise: Callable[[], Any]) -> Any:
-    """Return a copy in place of the pass's next batch, or `otherwise()` if there is none.
-
-    Raises:
-        StopIteration: The pass is over.
-    """
+    """Return a copy in place of the pass's next batch, or `otherwise()` without any. StopIteration ends the pass."""
     try:
         start = training.batch_requested(pass_.loader)
         batch = training.replay.take(pass_, start)
@@ -223,10 +203,7 @@ def replayed(training: Any, pass_: ObservedPass, otherwise: Callable[[], Any]) -
 
 
 def replayed_elsewhere(training: Any, pass_: ObservedPass, otherwise: Callable[[], Any]) -> Any:
-    """Return a copy in a thread that passes batches on; a pass never ends there.
-
-    The thread never runs further ahead than before the window, since only the loader's pace may have bounded it.
-    """
+    """Return a copy in a thread that passes batches on, never further ahead than it ran before the window."""
     while training.replay.is_on and training.elsewhere.is_far_ahead():
         time.sleep(POLL_S)
     start = now()

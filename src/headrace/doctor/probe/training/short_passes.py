@@ -168,7 +168,7 @@ class ShortPasses:
             return most >= (TRAINED if self._evaluated else MOST_TRAINED)
         if self._trained.get(getattr(loader, MADE, None), 0) < TRAINED:
             return False
-        is_seen = self._state.group.ranks().agree(f"check/{most}", self._evaluated > 0, any)
+        is_seen = self._state.group.agree(f"check/{most}", self._evaluated > 0, any)
         return bool(is_seen) or most >= MOST_TRAINED
 
     def forked(self) -> None:

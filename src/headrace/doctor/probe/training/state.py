@@ -18,7 +18,7 @@ from ..patches import Fault
 from ..settings import ProbeSettings, SessionClock
 from ..stages import NOBODY, TrainingCost
 from .loop_work import DeviceMarks, LoopWork
-from .step_limit import StepLimit
+from .run_end import DEADLINE_S, StepLimit
 from .steps import FetchedBatch, StepTimeline
 
 ATTRIBUTE = "_headrace_pass"
@@ -108,40 +108,6 @@ class TrainingThread:
         return get_ident() == self.observed and not self.is_fetching
 
 
-DEADLINE_S = 30.0
-"""Time after which a rank counts as being elsewhere in its program, since ranks train in step."""
-
-
-class RankAgreement:
-    """Joint decisions of all ranks through the key-value store of their process group.
-
-    No existing key of the store is touched.
-    """
-
-    def __init__(self, store: Any, rank: int, count: int) -> None:
-        self._store = store
-        self._rank = rank
-        self.count = count
-
-    def agree(self, question: str, vote: Any, merge: Callable[[list[Any]], Any], deadline_s: float = DEADLINE_S) -> Any:
-        """Return `merge(votes)` of all ranks, the same on each of them.
-
-        Return None on every rank if not all have voted by the deadline. Votes and the result are JSON values.
-        """
-        if self.count == 1:
-            return merge([vote])
-        key = f"headrace/{question}/"
-        self._store.set(f"{key}{self._rank}", json.dumps(vote))
-        proposal = json.dumps(None)
-        if self._store.add(key + "votes", 1) == self.count:
-            proposal = json.dumps(merge([json.loads(self._store.get(f"{key}{rank}")) for rank in range(self.count)]))
-        else:
-            with suppress(Exception):  # each kind of store raises its own error on a timeout
-                self._store.wait([key + "decision"], timedelta(seconds=deadline_s))
-        # The first proposal counts, from whichever rank.
-        return json.loads(self._store.compare_set(key + "decision", "", proposal))
-
-
 class RankGroup:
     """The ranks of this training, as joined by torch.distributed."""
 
@@ -153,13 +119,25 @@ class RankGroup:
         is_joined = self.distributed is not None and self.distributed.is_initialized()
         return int(self.distributed.get_world_size()) if is_joined else 1
 
-    def ranks(self) -> RankAgreement:
-        """Return the object for joint decisions. Without other ranks, this process decides alone."""
+    def agree(self, question: str, vote: Any, merge: Callable[[list[Any]], Any]) -> Any:
+        """Return `merge(votes)` of all ranks, the same on each of them; without other ranks, this process decides.
+
+        Return None on every rank if not all have voted by the deadline. Votes and the result are JSON values, in the
+        key-value store of the process group. No existing key of the store is touched.
+        """
         count = self.world_size()
         if count == 1:
-            return RankAgreement(None, 0, 1)
-        store = self.distributed.distributed_c10d._get_default_store()
-        return RankAgreement(store, self.distributed.get_rank(), count)
+            return merge([vote])
+        store, key = self.distributed.distributed_c10d._get_default_store(), f"headrace/{question}/"
+        store.set(f"{key}{self.distributed.get_rank()}", json.dumps(vote))
+        proposal = json.dumps(None)
+        if store.add(key + "votes", 1) == count:
+            proposal = json.dumps(merge([json.loads(store.get(f"{key}{rank}")) for rank in range(count)]))
+        else:
+            with suppress(Exception):  # each kind of store raises its own error on a timeout
+                store.wait([key + "decision"], timedelta(seconds=DEADLINE_S))
+        # The first proposal counts, from whichever rank.
+        return json.loads(store.compare_set(key + "decision", "", proposal))
 
 
 class QueueReader:
@@ -208,7 +186,6 @@ class ObservedPass:
     has_workers: bool
     """True if batches come from worker processes."""
     loader: int
-    """Number of the loader."""
     owner: Callable[[], Any]
     """Function that returns the DataLoader, or None if it no longer exists."""
     makers: int
@@ -224,10 +201,7 @@ class ObservedPass:
 
 
 class HandedOverBatches:
-    """Batches that other threads received, until the training thread takes them over.
-
-    Any thread adds batches; only the training thread removes them. Each of its calls is one operation of a deque.
-    """
+    """Batches that other threads received. Any thread adds, the training thread removes: each in one operation."""
 
     def __init__(self) -> None:
         self._batches: deque[FetchedBatch] = deque(maxlen=MOST_ELSEWHERE)

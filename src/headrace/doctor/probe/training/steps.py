@@ -43,7 +43,6 @@ class FetchedBatch(NamedTuple):
     shape: int | None = None
     unpickle_cpu: int | None = None
     loader: int | None = None
-    """Number of the loader, if known."""
 
 
 class PassEvent(NamedTuple):
@@ -66,8 +65,7 @@ class OptimizerStep:
     )
 
     def __init__(self, number: int, start: int) -> None:
-        self.number = number
-        self.start = start
+        self.number, self.start = number, start
         self.end: int | None = None
         """End of the last optimizer's step so far."""
         self.updates = 0
@@ -94,9 +92,7 @@ class StepTimeline:
     """
 
     def __init__(self, most_spans: int = 64, most_gets: int = 4096, most_collectives: int = 1024) -> None:
-        self._most_spans = most_spans
-        self._most_collectives = most_collectives
-        self._most_gets = most_gets
+        self._most_spans, self._most_gets, self._most_collectives = most_spans, most_gets, most_collectives
         self._open: list[tuple[str, int]] = []
         self._optimizers: set[Any] = set()
         self._fed: dict[int | None, int] = {}

@@ -5,26 +5,22 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Callable, NoReturn
+from typing import Any, Callable, NoReturn
 
+from ..batch_production import BatchRecorder
 from ..evidence_file import EvidenceFile, LastRecords
+from ..look.model_inputs import ModelInputs
+from ..patches import Fault
+from ..settings import ProbeSettings, SessionClock
 from ..stages import NOBODY, nothing
 from .closed_steps import ClosedSteps
+from .loader_sources import HeldIterator
 from .replay import LoopReplay
+from .run_end import StandstillWatch
 from .short_passes import ShortPasses
-from .standstill import StandstillWatch
-from .state import LookedLoader, QueueReader, TrainingState
-from .step_limit import StepsMeasured
-from .steps import BACKWARD, BEGUN, ENDED, UNSOURCED, WORK, FetchedBatch, PassEvent
-from .windows import Windows
-
-if TYPE_CHECKING:
-    from ..batch_production import BatchRecorder
-    from ..look.model_inputs import ModelInputs
-    from ..patches import Fault
-    from ..settings import ProbeSettings, SessionClock
-    from .loader_sources import HeldIterator
-    from .state import ObservedPass
+from .state import LookedLoader, ObservedPass, QueueReader, TrainingState
+from .steps import BACKWARD, BEGUN, ENDED, UNSOURCED, WORK, FetchedBatch, OptimizerStep, PassEvent
+from .windows import StepsMeasured, Windows
 
 now = time.monotonic_ns
 MARKED_COPIES = 4
@@ -32,11 +28,8 @@ MARKED_COPIES = 4
 FLUSH_GETS = 64
 """Number of batches written together while no optimizer has stepped."""
 FLUSH_AFTER_NS = 1_000_000_000
-"""Maximum delay of these batches in ns.
-
-A run that never trains may be ended by a signal at any time. Does not apply with autograd off, as in a check of the
-validation loader before the first step: its batches belong to no step.
-"""
+"""Maximum delay of these batches in ns, since a signal may end a run that never trains. With autograd off, as in a
+check of the validation loader before the first step, batches belong to no step and may wait."""
 
 
 class TrainingObserver:
@@ -60,12 +53,8 @@ class TrainingObserver:
         self.state = state = TrainingState(settings, evidence, clock, note, fault)
         self.settings, self.evidence, self.clock, self.fault = settings, evidence, clock, fault
         self._last, self._batches = last, batches
-        self.thread, self.counter, self.costs, self.elsewhere = (
-            state.thread,
-            state.counter,
-            state.costs,
-            state.elsewhere,
-        )
+        self.thread, self.counter = state.thread, state.counter
+        self.costs, self.elsewhere = state.costs, state.elsewhere
         self.group, self.work, self.limit, self.say = state.group, state.work, state.limit, state.say
         self.readers: dict[int, QueueReader] = {}
         """Readers of the threads that currently read for an iterator."""
@@ -91,7 +80,7 @@ class TrainingObserver:
     def begin_pass(self, loader: int | None) -> int:
         """Begin a pass and return its number. `pass_begun` must follow in the same thread."""
         if get_ident() == self.thread.observed:
-            self._close_what_ended(loader)
+            self._close(self.state.steps.fetching(loader))
             self.closed.write()
             self.evidence.write(*self.work.started(self.clock.now_us()))
         self.thread.is_fetching |= self.thread.is_its_thread()
@@ -113,7 +102,7 @@ class TrainingObserver:
         """Return the time at which the training thread requests a batch of a loader, if its number is known."""
         begun = now()
         self.work.end(begun, self.state.steps)
-        self._close_what_ended(loader)
+        self._close(self.state.steps.fetching(loader))
         self._mark("w")
         self.thread.is_fetching = True
         self.standstill.follow(get_ident())
@@ -138,11 +127,7 @@ class TrainingObserver:
         ended: Callable[[int], None] = nothing,
         loader: int | None = None,
     ) -> Any:
-        """Return `call()`, counted as a wait for a batch of `loader`, if its number is known.
-
-        `returned(batch, start, end)` receives the result, and `ended(start)` the end of the pass. Errors of the call
-        propagate unchanged.
-        """
+        """Return `call()`, counted as a wait for `loader`. `returned(batch, start, end)` or `ended(start)` follows."""
         try:
             start = self.batch_requested(loader)
         except Exception as error:
@@ -203,8 +188,7 @@ class TrainingObserver:
         """End the work on a batch in the training thread: the forward pass begins."""
         end = now()
         self.work.end(end, self.state.steps)
-        if self.state.marks is not None:
-            self.state.marks.mark("m")
+        self._mark("m")
         self.costs.since(end)
 
     def enter(self, kind: str, mark: str = "") -> bool:
@@ -264,11 +248,7 @@ class TrainingObserver:
             return False
         begun = now()
         self.work.drop()
-        closed = self.state.steps.optimizer_begins(id(optimizer), begun)
-        if closed is not None:
-            self.closed.close(closed)
-        if self.limit.is_over:
-            raise StepsMeasured
+        self._close(self.state.steps.optimizer_begins(id(optimizer), begun))
         if self.state.marks is not None:
             self.state.marks.device.follow()
         self._mark("o")
@@ -319,8 +299,7 @@ class TrainingObserver:
     def _step_ended(self) -> None:
         self.state.steps_seen += 1
         self.standstill.step_ended()
-        if self.state.marks is not None:
-            self.state.marks.mark("p")
+        self._mark("p")
         if not self.counter.passes and not self.elsewhere.threads:
             self.work.begin(UNSOURCED, now(), self.thread.observed)
         ended = self.state.steps.number + 1
@@ -352,10 +331,10 @@ class TrainingObserver:
         except Exception as error:
             self.fail("finish", error)
 
-    def _close_what_ended(self, loader: int | None = None) -> None:
-        closed = self.state.steps.fetching(loader)
-        if closed is not None:
-            self.closed.close(closed)
+    def _close(self, step: OptimizerStep | None) -> None:
+        """Close a step that has ended, if any. The command ends once the requested steps are measured."""
+        if step is not None:
+            self.closed.close(step)
         if self.limit.is_over:
             raise StepsMeasured
 

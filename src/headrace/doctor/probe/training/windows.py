@@ -1,4 +1,4 @@
-"""The windows of a measured run, in order.
+"""The windows of a measured run, in order, and the number of their steps.
 
 | window  | loop receives  | workers      | ends                                            |
 |---------|----------------|--------------|-------------------------------------------------|
@@ -10,26 +10,44 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Callable
+from math import inf
+from typing import Any, Callable
 
 from .loader_sources import HeldIterator, ObservedLoaders
-from .state import DEADLINE_S
-from .step_limit import SETTLING_STEPS, replayed_steps
+from .replay import LoopReplay
+from .run_end import DEADLINE_S, SETTLING_STEPS
+from .state import ObservedPass, TrainingState
+from .steps import FetchedBatch, OptimizerStep
 
-if TYPE_CHECKING:
-    from .replay import LoopReplay
-    from .state import ObservedPass, TrainingState
-    from .steps import FetchedBatch, OptimizerStep
+FEWEST_REPLAYED = 5
+REPLAYED_S = 6.0
+"""Seconds of replay for long steps."""
+
+
+def replayed_steps(most: int, asked: int, step_s: float, room: float = inf) -> int:
+    """Return the number of steps of the replay window.
+
+    It is at most the number of observed steps and what fits into a time, but enough for a mean. It is at most the
+    `room` in the loop's pass, unless the room is too small: then the window continues in the next pass.
+    """
+    fitting = most if step_s <= 0 else int(REPLAYED_S / step_s)
+    steps = min(most, max(FEWEST_REPLAYED, min(asked, fitting)))
+    return steps if room < FEWEST_REPLAYED else int(min(steps, room))
+
+
+class StepsMeasured(SystemExit):
+    """End of the command with status 0, raised in the training thread once the requested steps are measured."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
 
 now = time.monotonic_ns
 OBSERVE, REPLAY, OVER = "observe", "replay", "over"
 
 
 class Windows:
-    """Windows of a measured run from its first observed step to its end.
-
-    Either all ranks replay or none does, and all make the same number of steps.
-    """
+    """Windows of a measured run. Either all ranks replay or none does, and all make the same number of steps."""
 
     def __init__(self, state: TrainingState, replay: LoopReplay) -> None:
         self._state, self._replay = state, replay
@@ -76,24 +94,16 @@ class Windows:
         return self._state.limit.is_reached(ended) or ended == self._end
 
     def go_on(self) -> None:
-        """End a window after its last step.
-
-        If this moves the training's limit, further steps follow: the same number on every rank, whatever happens to
-        them on one.
-        """
+        """End a window after its last step. Ranks that move the limit then make the same number of further steps."""
         if self._name == OVER:
             return
         try:
-            self._change()
+            if self._name == OBSERVE:
+                self._end_observation()
+                if self._begin_replay():
+                    return
         except Exception as error:
             self._state.fault("windows", error)
-            self.close()
-
-    def _change(self) -> None:
-        if self._name == OBSERVE:
-            self._end_observation()
-            if self._begin_replay():
-                return
         self.close()
 
     def _end_observation(self) -> None:
@@ -124,16 +134,11 @@ class Windows:
 
     def _may_replay(self) -> bool:
         """Return True if all ranks replay. They agree on the answer and on the number of steps."""
-        ranks = self._state.group.ranks()
         self._replay.hold(self._observed.hold(), self._observed.most_gets)
         room = self._replay.room() - SETTLING_STEPS
         self._steps = replayed_steps(self._steps, self._state.settings.steps, self._step_s, room)
-        vote = {
-            "steps": self._steps,
-            "why_not": self._replay.obstacle(),
-            "feeds": bool(self._replay.loaders),
-        }
-        agreed = ranks.agree("replay", vote, _merged)
+        vote = {"steps": self._steps, "why_not": self._replay.obstacle(), "feeds": bool(self._replay.loaders)}
+        agreed = self._state.group.agree("replay", vote, _merged)
         why_not = f"its ranks did not all come to the same step within {DEADLINE_S:.0f} s"
         if agreed is not None:
             why_not, self._steps = agreed["why_not"], agreed["steps"]
@@ -142,13 +147,10 @@ class Windows:
         return not why_not
 
     def close(self) -> None:
-        """End all windows at the end of the run or of its observation.
-
-        An incomplete window is written as far as it came.
-        """
-        self._write_replayed()
-        self._name = OVER
-        self.is_keeping = self._replay.is_on = False
+        """End all windows with the run or its observation. An incomplete one is written as far as it came."""
+        if self._name == REPLAY:
+            self._write_window(self._ended(), SETTLING_STEPS)
+        self._name, self.is_keeping = OVER, False
         self._replay.end()
         self._observed = ObservedLoaders(0)
 
@@ -167,11 +169,6 @@ class Windows:
         steps = self._state.steps
         is_ended = steps.step is not None and steps.step.end is not None
         return steps.number + is_ended - self._first
-
-    def _write_replayed(self) -> None:
-        """Write the window if it replayed steps."""
-        if self._name == REPLAY:
-            self._write_window(self._ended(), SETTLING_STEPS)
 
     def _write_window(self, end: int, settling: int) -> None:
         """Write the window, unless it has no step beyond the settling steps."""
