@@ -339,18 +339,20 @@ def grows(photos, epochs, batch_size):
     """Bytes of growth over `epochs`, after some to warm up."""
     loader = load(photos, batch_size=batch_size)
 
-    def take(count):
+    def take(loader, count):
         for _ in range(count):
             for batch in loader:
                 del batch
         gc.collect()
 
-    take(5)
+    take(loader, 5)
     before, files = resident_bytes(), open_files()
-    take(epochs)
-    assert eventually(lambda: own_threads() == [])
+    take(loader, epochs)
     assert open_files() == files
-    return resident_bytes() - before
+    growth = resident_bytes() - before
+    del loader  # which has prefetched another epoch
+    assert eventually(lambda: own_threads() == [])
+    return growth
 
 
 def test_epochs_leave_nothing(photos):

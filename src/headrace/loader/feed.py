@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from headrace.loader.bad_samples import Quarantine
 from headrace.loader.batch_memory import PooledMemory, memory_of
 from headrace.loader.cache import EpochCache
 from headrace.loader.decoding.pixels import all_parts, pixel_versions
-from headrace.loader.position import LoaderPass
+from headrace.loader.position import DROP_WAIT_S, LoaderPass
 from headrace.loader.recipe import Recipe
 from headrace.loader.runner import PassResources, Runner
 from headrace.plan import state_after
@@ -45,6 +46,9 @@ class Feed:
         self.cache = cache
         self.cluster = cluster
         self._resources = PassResources(self.memory, cache, quarantine)
+        self._latest: Runner | None = None
+        self._prefetched: tuple[int, Runner, weakref.finalize[..., Feed]] | None = None
+        """Epoch that is prefetched, its pass, and the finalizer that closes the pass with the loader."""
         if cache is not None:  # closed with the loader: passes refer to themselves and are freed late
             weakref.finalize(self, cache.store.close)
 
@@ -72,11 +76,50 @@ class Feed:
     def begin(self, epoch: int, step: int) -> LoaderPass:
         """Start the host's part of a pass, in this process or on other machines."""
         if self.cluster is None:
-            return self.start(epoch, step)
+            self._latest = self._prefetched_pass(epoch, step) or self.start(epoch, step)
+            return self._latest
         from headrace.loader.ray_workers.ray_runner import RayRunner  # ray is slow to import, and optional
 
         prefetch = self.tuner.setting.prefetch
         return RayRunner(self.recipe, self._resources, self.cluster, prefetch=prefetch, epoch=epoch, step=step)
+
+    def _prefetched_pass(self, epoch: int, step: int) -> Runner | None:
+        """Return the prefetched pass if it starts at this step, else close it."""
+        prefetched, self._prefetched = self._prefetched, None
+        if prefetched is None:
+            return None
+        its_epoch, runner, close = prefetched
+        if runner.foreign or (epoch, step) != (its_epoch, 0):
+            close()
+            return None
+        close.detach()
+        runner.hand_over()
+        return runner
+
+    @cached_property
+    def _can_prefetch_epochs(self) -> bool:
+        """True if batches depend on nothing that may change between epochs, and take no requests nor device memory."""
+        recipe = self.recipe
+        excluded = self.cluster, recipe.decode_on, recipe.map, recipe.batch_map
+        is_remote = any(recipe.dataset.files(column).is_remote for column in recipe.read_columns)
+        return not is_remote and all(each is None for each in excluded)
+
+    def prefetch_epoch(self, epoch: int, remaining: int) -> None:
+        """Prefetch the first batches of `epoch`, while the consumer has `remaining` batches of the latest pass to take.
+
+        Both together have at most `prefetch` batches in flight or ready. It begins once the latest pass has made its
+        last batch: two engines would compete for the cores. An error is dropped, as the pass itself raises it again.
+        """
+        prefetch = self.tuner.setting.prefetch - remaining
+        if prefetch < 1 or not self._can_prefetch_epochs:
+            return
+        if self._prefetched is not None:
+            self._prefetched[1].set_prefetch(prefetch)
+        elif self._latest is not None and self._latest.has_ended(0.0 if remaining else DROP_WAIT_S):
+            with suppress(Exception):
+                runner = Runner(self.recipe, self._resources, tuner=self.tuner, epoch=epoch, step=0, prefetch=prefetch)
+                self._latest.end_cache_counts(runner)
+                self._prefetched = epoch, runner, weakref.finalize(self, runner.close, DROP_WAIT_S)
 
     def start(self, epoch: int, step: int, *, recipe: Recipe | None = None, tuner: Tuner | None = None) -> Runner:
         """Start a pass in this process. A mixture passes a recipe with another plan, and a fixed setting."""

@@ -122,8 +122,11 @@ class Loader(LoaderPosition, KnownArguments, of="Loader"):
     `workers`    "ray" or RayWorkers(…): Ray actors on other machines make the batches, the same bits in the same order
 
     Each pass takes one epoch, and the next pass the next epoch, also after a `break`, unless `set_epoch` sets it. A
-    restored position is continued once. Raises UsageError for arguments that do not fit the dataset, before any data is
-    read. Raises UnknownArgumentError, a TypeError, for arguments of torch's DataLoader, naming the replacement.
+    restored position is continued once. The end of a pass that followed a complete one prefetches the next epoch,
+    except with `map`, `batch_map`, `workers`, `decode="device"` or data in a store.
+
+    Raises UsageError for arguments that do not fit the dataset, before any data is read. Raises UnknownArgumentError, a
+    TypeError, for arguments of torch's DataLoader, naming the replacement.
     """
 
     def __init__(
@@ -389,6 +392,9 @@ class Loader(LoaderPosition, KnownArguments, of="Loader"):
         runner = self._feed.begin(epoch, step)
         self._pass = runner if lane is None else DevicePass(runner, lane)
         return self._pass
+
+    def _prefetch_epoch(self, epoch: int, remaining: int) -> None:
+        self._feed.prefetch_epoch(epoch, remaining)
 
     def _warn_of_held(self, begun: LoaderPass) -> None:
         self._feed.warn_of_held(begun)

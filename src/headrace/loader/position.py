@@ -181,6 +181,8 @@ class LoaderPosition(LoaderSource):
         self._epoch = 0
         self._first_step = 0  # step at which the latest pass started, or the next one starts
         self._received = 0  # batches of epoch _epoch that the consumer has
+        self._after_complete: int | None = None  # the epoch after the latest one that was received to its end
+        self._is_consecutive = False  # the latest pass began there, so that another one is likely to follow
         self._logged_abandoned = False
         self._latest: weakref.ref[LoaderIterator] | None = None
         self._pass: LoaderPass | None = None  # the latest one, for its statistics
@@ -195,6 +197,9 @@ class LoaderPosition(LoaderSource):
 
     @abstractmethod
     def _warn_of_held(self, begun: LoaderPass) -> None: ...
+
+    def _prefetch_epoch(self, epoch: int, remaining: int) -> None:
+        """Prefetch batches of `epoch` while `remaining` batches of the pass before it are to be taken, if possible."""
 
     @property
     def epoch(self) -> int:
@@ -228,6 +233,7 @@ class LoaderPosition(LoaderSource):
                 *(self._received, len(self), self._epoch, epoch),
             )
         self._epoch, self._first_step, self._received = epoch, step, step
+        self._is_consecutive = (epoch, step) == (self._after_complete, 0)
         self._positioned = False
         iterator = LoaderIterator(self, epoch=epoch, step=step)
         self._latest = weakref.ref(iterator)
@@ -300,6 +306,9 @@ class LoaderPosition(LoaderSource):
         """Record that the consumer has `steps` batches of `epoch`; only the latest iterator moves the position."""
         if self._latest is None or self._latest() is not iterator or self._epoch != epoch:
             return
-        self._received = steps
+        if self._is_consecutive:
+            self._prefetch_epoch(epoch + 1, len(self) - steps)
+        self._received = steps  # last: a batch is lost to a Ctrl-C before, and not counted
         if steps == len(self):
+            self._after_complete = epoch + 1
             self._epoch, self._first_step, self._received = epoch + 1, 0, 0

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace import _core
+from headrace.cache import CacheStats
 from headrace.data.storage import open_file
 from headrace.errors import HeadraceError
 from headrace.fetch import FetchAhead, global_order_report
@@ -100,9 +101,21 @@ def delivery_counts(channel: Channel[tuple[Batch, int]], bad: BadSamples, recipe
 
 
 class Runner:
-    """Batches of one epoch from one step on, made on the host. It owns its threads; `close` ends them."""
+    """Batches of one epoch from one step on, made on the host. It owns its threads; `close` ends them.
 
-    def __init__(self, recipe: Recipe, shared: PassResources, *, tuner: Tuner, epoch: int, step: int) -> None:
+    `prefetch`: number of batches in flight or ready, for a pass that is prefetched as a whole, up to `hand_over`.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        shared: PassResources,
+        *,
+        tuner: Tuner,
+        epoch: int,
+        step: int,
+        prefetch: int | None = None,
+    ) -> None:
         self._recipe = recipe
         self._cache = shared.cache
         self._tuner = tuner
@@ -114,10 +127,12 @@ class Runner:
         self._ended: float | None = None
         self._python_s = 0.0
         self._samples = 0
+        self._before = Readings(0.0, 0.0, 0.0, 0.0, 0)  # at the hand-over
         self._cache_before = None if shared.cache is None else shared.cache.stats()
+        self._cache_after: CacheStats | None = None
         self.batch_bytes = 0
         self.bad = shared.bad_samples(recipe)
-        self._channel: Channel[tuple[Batch, int]] = Channel(self._tuned.setting.prefetch)
+        self._channel: Channel[tuple[Batch, int]] = Channel(0)
         self._pending: deque[Pending] = deque()  # owned by the feeding thread
         self._python = PythonThreads(recipe.threads)
         # Guards the engine's end against its users. Reentrant: the garbage collector may call `close` anywhere.
@@ -125,6 +140,8 @@ class Runner:
         self._core: dict[str, tuple[int, int, int]] | None = None  # its counters once it has ended
         with ExitStack() as undo:
             self._start(shared.memory, undo)
+            # Last: threads that decode would take the cores while this one waits for the feeding thread's start.
+            self.set_prefetch(prefetch or self._tuned.setting.prefetch)
             undo.pop_all()
         close_at_exit(self)
 
@@ -169,6 +186,23 @@ class Runner:
         undo.callback(self._map.close)
         self._thread = threading.Thread(target=self._run, name=f"{recipe.thread_prefix}feed", daemon=True)
         self._thread.start()
+
+    def set_prefetch(self, prefetch: int) -> None:
+        self._channel.set_capacity(prefetch)
+
+    def hand_over(self) -> None:
+        """Begin to deliver a prefetched pass. Its times count from now on."""
+        self._started, self._before = time.perf_counter(), self.readings()
+        self.set_prefetch(self._tuned.setting.prefetch)
+
+    def end_cache_counts(self, successor: Runner) -> None:
+        """Leave later uses of the shared cache to the counts of a prefetched pass."""
+        self._cache_after = successor._cache_before
+
+    def has_ended(self, wait_s: float) -> bool:
+        """Return True if the last batch is made and the threads have ended, after up to `wait_s`."""
+        self._thread.join(wait_s)
+        return not self._thread.is_alive()
 
     def take(self) -> tuple[Batch, int]:
         ready, asked_s = self._channel.ready, time.perf_counter()
@@ -300,7 +334,7 @@ class Runner:
             if self._core is not None:
                 return None
             threads = self._engine.set_threads(setting.threads)
-        self._channel.set_capacity(setting.prefetch)
+        self.set_prefetch(setting.prefetch)
         return threads
 
     # --- statistics ---
@@ -314,12 +348,14 @@ class Runner:
             stages["device"] = self._decoder.device.stats()
         ended = self._ended if self._ended is not None else time.perf_counter()
         cache, before = self._cache, self._cache_before
+        counts = delivery_counts(self._channel, self.bad, self._recipe)
+        counts["feed_wait_s"] -= self._before.feed_wait_s
         return Stats(
-            **delivery_counts(self._channel, self.bad, self._recipe),
+            **counts,
             samples=self._samples,
             wall_s=ended - self._started,
             python_s=self._python_s + self._map.python_s,
-            idle_s=core["idle"][0] / 1e9,
+            idle_s=core["idle"][0] / 1e9 - self._before.idle_s,
             threads=self._tuned.setting.threads,
             batch_bytes=self.batch_bytes,
             retries=core["retry"][1],
@@ -327,6 +363,6 @@ class Runner:
             prefetch=self._tuned.setting.prefetch,
             tuned=self._tuner.reasons,
             stages=stages,
-            cache=None if cache is None or before is None else cache.stats().since(before),
+            cache=None if cache is None or before is None else (self._cache_after or cache.stats()).since(before),
             fetch=None if self._ahead is None else self._ahead.stats(),
         )
