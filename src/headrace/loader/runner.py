@@ -10,14 +10,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace import _core
 from headrace.cache import CacheStats
-from headrace.data.storage import open_file
 from headrace.errors import HeadraceError
 from headrace.fetch import FetchAhead, global_order_report
 from headrace.loader.assembly import Assembly, Cancelled, Pending
@@ -30,41 +27,13 @@ from headrace.loader.cache import EpochCache
 from headrace.loader.map_stage import LastStages, MapStage, PythonThreads, ThreadedMap
 from headrace.loader.recipe import Batch, Recipe
 from headrace.loader.shared_fetches import SharedFetches
-from headrace.loader.stats import STAGES, StageStats, Stats
+from headrace.loader.stats import Stats
+from headrace.loader.step_maker import engine_of, stages_of
 from headrace.loader.user_functions import DecodedBatch
 from headrace.system import Channel, Closed, ProcessOrigin, close_at_exit, in_own_thread
 
 if TYPE_CHECKING:
     from headrace.loader.map_workers.pool import MapWorkers
-
-
-def engine_of(recipe: Recipe, threads: int) -> _core.Engine:
-    """Return an engine of `threads` threads for a recipe."""
-    return _core.Engine(
-        threads,
-        level=recipe.level,
-        limits=recipe.limits,
-        retry_waits_s=list(open_file.RETRY_PAUSES_S),
-        most_threads=recipe.threads,
-    )
-
-
-def stages_of(
-    recipe: Recipe,
-    core: Mapping[str, tuple[int, int, int]],
-    decoder: BatchDecoder,
-    map_stage: MapStage,
-    last: LastStages,
-) -> dict[str, StageStats]:
-    """Return the statistics of the stages on the host, from the core's counters and the Python stages."""
-    stages = {name: StageStats(core[name][0] / 1e9, core[name][1], core[name][2]) for name in STAGES}
-    if recipe.texts:
-        stages["text"] = decoder.texts.stats()
-    if recipe.map is not None:
-        stages["map"] = map_stage.stats()
-    if last.mixer is not None:
-        stages["mixing"] = last.mixer.stats()
-    return stages
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,12 @@
-"""`StepMaker`: single steps of a loader's plan, in any order."""
+"""`StepMaker`: single steps of a loader's plan, in any order; with the engine and the statistics of its stages."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 
+from headrace import _core
+from headrace.data.storage import open_file
 from headrace.fetch import FetchAhead
 from headrace.loader.assembly import Assembly
 from headrace.loader.bad_samples import BadSamples
@@ -12,9 +15,37 @@ from headrace.loader.batch_memory import BatchMemory
 from headrace.loader.batch_values import nested
 from headrace.loader.map_stage import LastStages, MapStage, PythonThreads, ThreadedMap
 from headrace.loader.recipe import Batch, Recipe
-from headrace.loader.runner import engine_of, stages_of
-from headrace.loader.stats import StageStats
+from headrace.loader.stats import STAGES, StageStats
 from headrace.loader.user_functions import DecodedBatch
+
+
+def engine_of(recipe: Recipe, threads: int) -> _core.Engine:
+    """Return an engine of `threads` threads for a recipe."""
+    return _core.Engine(
+        threads,
+        level=recipe.level,
+        limits=recipe.limits,
+        retry_waits_s=list(open_file.RETRY_PAUSES_S),
+        most_threads=recipe.threads,
+    )
+
+
+def stages_of(
+    recipe: Recipe,
+    core: Mapping[str, tuple[int, int, int]],
+    decoder: BatchDecoder,
+    map_stage: MapStage,
+    last: LastStages,
+) -> dict[str, StageStats]:
+    """Return the statistics of the stages on the host, from the core's counters and the Python stages."""
+    stages = {name: StageStats(core[name][0] / 1e9, core[name][1], core[name][2]) for name in STAGES}
+    if recipe.texts:
+        stages["text"] = decoder.texts.stats()
+    if recipe.map is not None:
+        stages["map"] = map_stage.stats()
+    if last.mixer is not None:
+        stages["mixing"] = last.mixer.stats()
+    return stages
 
 
 class StepMaker:
