@@ -5,6 +5,7 @@
     python benchmarks/public_scripts/run.py PHOTOS --python PYTHON --work FOLDER --prove [NAME ...]
     python benchmarks/public_scripts/run.py PHOTOS --python PYTHON --work FOLDER --check [NAME ...]
     python benchmarks/public_scripts/run.py PHOTOS --python PYTHON --work FOLDER --oracle [NAME ...]
+    python benchmarks/public_scripts/run.py PHOTOS --python PYTHON --work FOLDER --stopwatch [NAME ...]
     python benchmarks/public_scripts/run.py PHOTOS --work FOLDER --markdown docs/doctor/remedies.md
 
 Each script of `scripts.py` is checked out at its commit, from FOLDER/OWNER+NAME where clones lie there, else by
@@ -21,6 +22,9 @@ differ, how the Loader's compares, and why the recipe leaves it where it does.
 
 `--oracle` compares the Loaders of `hand_made.py` with the same looks, and prints a row a script: what a Loader makes of
 its batch by hand, what the recipe made, and why it left the rest.
+
+`--stopwatch` prints the share of the steps that waits for data, by the doctor and by a stopwatch around each
+`iter()` and `next()` of a DataLoader in the same run, and their difference in points. It takes a minute a script.
 
 `--prove` runs those that `--doctor` found exact once more, with the Loader put into a run of its own, and prints the
 step of two runs without changes, the predicted and the measured one with the Loader, and their difference. It takes 2
@@ -42,8 +46,13 @@ import time
 from pathlib import Path
 
 import hand_made
+import numpy as np
 from made_data import Photos
+from stand_ins import STOPWATCH
 
+from headrace.doctor.measure import main_view_of
+from headrace.doctor.probe import ProbeSettings
+from headrace.doctor.session import saved_session
 from scripts import SCRIPTS, Script
 
 HERE = Path(__file__).parent
@@ -52,7 +61,9 @@ DOCTOR = """
 import contextlib, shutil, sys
 from headrace.doctor import run
 from headrace.tools.command_line import main
-kept, run.PROVE_S = sys.argv.pop(1), float(sys.argv.pop(1))
+kept, run.PROVE_S, looks = sys.argv.pop(1), float(sys.argv.pop(1)), sys.argv.pop(1) == "True"
+if not looks:
+    run.LOOK_S, run.LoaderAdoption.explain, run.LoaderAdoption.trial = 0.0, lambda *given: None, lambda *given: None
 temporary = run.session_folder
 @contextlib.contextmanager
 def session_folder(**given):
@@ -177,7 +188,9 @@ def looked(script: Script, root: Path, args: argparse.Namespace) -> dict:
     return said | ({"failed": late} if late else last_answer(logs[1]))
 
 
-def diagnosed(script: Script, root: Path, args: argparse.Namespace, most_s: float, *more: str) -> tuple[dict, dict]:
+def diagnosed(
+    script: Script, root: Path, args: argparse.Namespace, most_s: float, *more: str, looks: bool = True
+) -> tuple[dict, dict]:
     """Run the whole doctor on the script, and return how that ended, and the session; an empty one for none.
 
     `more` begins with "check" to check its data instead.
@@ -186,7 +199,7 @@ def diagnosed(script: Script, root: Path, args: argparse.Namespace, most_s: floa
     shutil.rmtree(kept, ignore_errors=True)
     draft.unlink(missing_ok=True)
     session.unlink(missing_ok=True)
-    doctor = [args.python, "-c", DOCTOR, str(kept), str(PROVE_S), "doctor"]
+    doctor = [args.python, "-c", DOCTOR, str(kept), str(PROVE_S), str(looks), "doctor"]
     options = ["--steps", str(args.steps), "--draft", str(draft), *more]
     if more[:1] == ("check",):
         doctor, options = [*doctor[:-1], *more], []
@@ -238,6 +251,37 @@ def checked(script: Script, root: Path, args: argparse.Namespace) -> None:
         print(f"  {fault['code']} ({fault['certainty']}): {fault['evidence'][:300]}", flush=True)
     for line in (session.get("check") or {}).get("looked_at", []):
         print(f"  looked at: {line[:200]}", flush=True)
+
+
+TIMED_HEADS = (
+    "| script | steps | a step | waits, by the doctor | by the stopwatch | difference |\n|---|---|---|---|---|---|"
+)
+
+
+def timed_row(script: Script, root: Path, args: argparse.Namespace) -> str:
+    """Run the doctor without a look, and return a row of the waits in its measured steps, also by a stopwatch."""
+    times = root.parent / "stopwatch"
+    os.environ[STOPWATCH] = str(times)
+    said, _ = diagnosed(script, root, args, DOCTOR_S, looks=False)
+    file = root.parent / "session.json"  # a run that is late has one, too
+    view = main_view_of(saved_session(file)) if file.exists() else None
+    if view is None or view.wait_share is None:
+        return f"| {script.name} | {said.get('failed', 'no step, or no batch')[:100]} |"
+    origin_us = ProbeSettings.read(str(root.parent / "kept")).origin_us
+    waits = merged_spans(np.fromfile(times, np.int64).reshape(-1, 2) / 1000 - origin_us)
+    stretches = np.array([each for step in view.training.steps for each in step.stretches])
+    within = np.minimum(waits[:, 1:], stretches[:, 1]) - np.maximum(waits[:, :1], stretches[:, 0])
+    share = within.clip(0).sum() / (stretches[:, 1] - stretches[:, 0]).sum()
+    counted = f"{len(view.training.steps)} {view.training.unit}"
+    shares = f"{view.wait_share:.1%} | {share:.1%} | {100 * (view.wait_share - share):+.1f}"
+    return f"| {script.name} | {counted} | {view.budget.mean_us / 1000:.1f} ms | {shares} |"
+
+
+def merged_spans(spans: np.ndarray) -> np.ndarray:
+    """Return spans [count, 2] in order, without those inside another."""
+    spans = spans[np.lexsort((-spans[:, 1], spans[:, 0]))]
+    reached = np.maximum.accumulate(np.append(-np.inf, spans[:-1, 1]))
+    return spans[spans[:, 1] > reached]
 
 
 ORACLE_HEADS = "| script | by hand | compared | the doctor | leaves | why |\n|---|---|---|---|---|---|"
@@ -390,6 +434,7 @@ def main() -> None:
     ask.add_argument("--prove", action="store_true")
     ask.add_argument("--check", action="store_true")
     ask.add_argument("--oracle", action="store_true")
+    ask.add_argument("--stopwatch", action="store_true")
     ask.add_argument("--markdown", type=Path)
     args = ask.parse_intermixed_args()
     work = args.work or Path(tempfile.mkdtemp())
@@ -397,14 +442,17 @@ def main() -> None:
         before = args.markdown.read_text().partition(HEAD.splitlines()[0])[0]
         args.markdown.write_text(before + markdown(work))
         return
-    if args.prove or args.oracle:
-        print(PROVED_HEADS if args.prove else ORACLE_HEADS)
+    if args.prove or args.oracle or args.stopwatch:
+        print(PROVED_HEADS if args.prove else ORACLE_HEADS if args.oracle else TIMED_HEADS)
     for script in SCRIPTS:
         if args.names and script.name not in args.names:
             continue
         root = checked_out(script, args.clones, work)
         if args.check:
             checked(script, root, args)
+            continue
+        if args.stopwatch:
+            print(timed_row(script, root, args), flush=True)
             continue
         if args.oracle:
             print(oracle_row(script, by_hand(script, root, args), _found(root.parent / "rows.json")), flush=True)

@@ -16,7 +16,10 @@ import importlib.abc
 import importlib.machinery
 import os
 import runpy
+import struct
 import sys
+import threading
+import time
 import types
 import urllib.request
 from pathlib import Path
@@ -39,7 +42,8 @@ REMOVED = {
 """Names by module, each with the one that took its place."""
 UNUSED = ("apex", "mmcv", "visdom")
 """What scripts import for pictures and shells, or to train faster, and do not call before their first batch."""
-
+STOPWATCH = "PUBLIC_SCRIPTS_STOPWATCH"
+"""Environment variable with the file that `time_loaders` writes."""
 
 ONLY_RANK = {
     "RANK": "0",
@@ -324,10 +328,36 @@ def be_the_only_rank() -> None:
     torch.nn.parallel.DistributedDataParallel = _wrapper()
 
 
+def time_loaders(file: str) -> None:
+    """Write to a file when the main thread enters and leaves `iter()` and `next()` of DataLoaders.
+
+    Times are pairs of int64, in nanoseconds of `time.monotonic_ns()`.
+    """
+    from torch.utils.data import DataLoader, dataloader
+
+    times, process = open(file, "wb", buffering=0), os.getpid()  # noqa: SIM115 (open until the process ends)
+
+    def timed(original):
+        def call(self):
+            begun = time.monotonic_ns()
+            try:
+                return original(self)
+            finally:
+                if os.getpid() == process and threading.current_thread() is threading.main_thread():
+                    times.write(struct.pack("qq", begun, time.monotonic_ns()))
+
+        return call
+
+    DataLoader.__iter__ = timed(DataLoader.__iter__)
+    dataloader._BaseDataLoaderIter.__next__ = timed(dataloader._BaseDataLoaderIter.__next__)
+
+
 def main() -> None:
     launched, *script = sys.argv[1:]
     sys.path.pop(0)  # names of ours would hide the script's
     install(is_launched="launched" in launched)
+    if STOPWATCH in os.environ:
+        time_loaders(os.environ[STOPWATCH])
     be_a_fast_device(gives_gradients="gradients" in launched)
     sys.argv = script[1:] if script[0] == "-m" else script
     sys.path.insert(0, os.getcwd())
