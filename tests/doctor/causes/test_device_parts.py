@@ -22,6 +22,8 @@ from headrace.doctor.causes import diagnose
 from headrace.doctor.causes.uneven_ranks import device_parts
 from headrace.doctor.measure import main_view_of
 from headrace.doctor.probe.look.leaves import BatchShapes
+from headrace.doctor.quantities import duration
+from headrace.doctor.report.remedy_text import first_screen
 from headrace.doctor.session.model import Session
 
 RUN = MadeRun(steps=40, forward=10_000, backward=20_000)
@@ -77,6 +79,24 @@ def test_parts_come_first_where_they_cost_more_than_any_stage_of_the_wait() -> N
     assert first.code == "device-parts"
     assert first.weight > second.weight > 0.02
     assert (view.wait_share or 0.0) > first.weight
+
+
+def test_parts_are_on_the_first_screen_beside_a_longer_wait() -> None:
+    session = listed(run=replace(RUN, stages={"decode:one": 120_000}))
+    diagnosis = diagnose(session)
+    (found,) = [one for one in diagnosis.findings if one.code == "device-parts"]
+    assert 0.05 < found.weight < diagnosis.findings[0].weight
+    assert found.text in first_screen(diagnosis, prescribed(session)).bullets
+
+
+def test_parts_that_gain_little_beside_slow_workers_have_their_prediction() -> None:
+    session = listed(run=replace(RUN, stages={"decode:one": 56_000}))
+    found = helping(session, "same-shape").prediction
+    assert found is not None
+    assert 1.02 < found.speedup < 1.1
+    recommendation = first_screen(diagnose(session), prescribed(session)).recommendation
+    assert recommendation is not None
+    assert quantities(recommendation.speed) == [duration(found.step_us)]
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,17 @@ def test_one_report_has_one_figure_of_demanded_cores() -> None:
     assert set(figures) == set(re.findall(r"([\d.]+) cores' worth", finding.text))
 
 
+@pytest.mark.parametrize(("steps", "is_found"), [(12, False), (40, True)])
+def test_few_steps_are_no_evidence_of_a_want_of_cores_or_workers(steps: int, is_found: bool) -> None:
+    """Of 12 steps, six are measured after those that empty the queue."""
+    sessions = (
+        made(MadeRun(steps=steps, cpu=1.0, pickle=2_000, unpickle=500), facts=ROOMY | {"cores": 2}),
+        made(MadeRun(steps=steps)),
+    )
+    found = [{one.code for one in diagnose(session).findings} & {"cores", "few-workers"} for session in sessions]
+    assert found == ([{"cores"}, {"few-workers"}] if is_found else [set(), set()])
+
+
 OPTIONS = """import argparse
 from torch.utils.data import DataLoader
 parser = argparse.ArgumentParser()

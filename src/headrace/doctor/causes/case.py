@@ -32,6 +32,8 @@ WORTH = 0.02
 """Threshold for proposing a remedy: share of a step, or of making a batch. Two runs of one script differ by as much."""
 LEAST_SPEEDUP = 1.1
 """Minimum predicted speedup of a remedy."""
+LEAST_STEPS = 10
+"""Minimum number of measured steps for advice, and for what follows from their mean."""
 WORTH_SAYING = 0.01
 """Reporting threshold: share of a step."""
 SLOWED = 0.85
@@ -185,9 +187,9 @@ class Case:
             return None
         return replace(made, low_us=min(made.low_us, low.low_us), high_us=max(made.high_us, high.high_us))
 
-    def is_faster(self, prediction: Prediction | None) -> bool:
+    def is_faster(self, prediction: Prediction | None, least: float = LEAST_SPEEDUP) -> bool:
         """Return True if the speedup is worth a change."""
-        return prediction is not None and LEAST_SPEEDUP * prediction.step_us <= self.step_us
+        return prediction is not None and least * prediction.step_us <= self.step_us
 
     def edit(self, wanted: WantedEdit) -> Edit | None:
         """Return the edit as a diff; None if it is uncertain, shows a credential, or changes not exactly one file."""

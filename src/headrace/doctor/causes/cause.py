@@ -10,7 +10,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
-from headrace.doctor.causes.case import HIGH, LOW, MEDIUM, Case, Change
+from headrace.doctor.causes.case import HIGH, LEAST_SPEEDUP, LOW, MEDIUM, Case, Change
 from headrace.doctor.causes.remedy import Remedy
 from headrace.doctor.edits import WantedEdit
 from headrace.doctor.measure import Finding, Host, RanksTogether, RankView, TrainerView, hosts
@@ -147,15 +147,16 @@ class RemedyKind:
         wanted: WantedEdit | None = None,
         hint: str = "",
         injects: Any = None,
+        least: float = LEAST_SPEEDUP,
     ) -> Proposal | None:
-        """Propose the remedy if the prediction shows a gain.
+        """Propose the remedy if the prediction shows a speedup of at least `least`.
 
         `change` is simulated alone, unless `prediction` is given, and together with other remedies. If the remedy only
         sets `arguments` of the DataLoader, these provide its edit, hint and injection. Otherwise `injects` is the value
         for the kind's key in `changes`.
         """
         prediction = prediction or case.predict(change)
-        if not case.is_faster(prediction):
+        if not case.is_faster(prediction, least):
             return None
         if arguments is not None:
             texts = {name: f'"{one}"' if isinstance(one, str) else str(one) for name, one in arguments.items()}

@@ -16,7 +16,7 @@ from headrace.doctor.causes.shared_handles import SHARED_HANDLE
 from headrace.doctor.causes.stages import COSTLY_LINE, by_category, category, named, who
 from headrace.doctor.causes.stalled import STALLS
 from headrace.doctor.causes.start_up import SLOW_START
-from headrace.doctor.causes.uneven_ranks import LATE_RANK, RANKS_APART
+from headrace.doctor.causes.uneven_ranks import DEVICE_PARTS, LATE_RANK, RANKS_APART, SHAPES
 from headrace.doctor.measure import (
     BOUND,
     DATA_WORK,
@@ -91,7 +91,9 @@ def statements(session: Session, view: TrainerView | None, findings: Sequence[Fi
     # of the workers causes them.
     explaining = {code for cause in all_causes() for code in cause.explains}
     heavy = [finding for finding in findings if finding.code in explaining and finding.weight >= BOUND]
-    yield from _found(sorted(heavy, key=lambda finding: finding.code == OUT_OF_ORDER)[:1])
+    lost = [finding for finding in heavy if finding.code in (DEVICE_PARTS, SHAPES)]  # besides waiting
+    heaviest = sorted(heavy, key=lambda finding: finding.code == OUT_OF_ORDER)[:1]
+    yield from dict.fromkeys(_found([*heaviest, *lost[:1]]))
     yield from _found([one for one in findings if one.code == COSTLY_LINE and one.weight >= LINE][:1])
     # A library newer than the probe: no figure shows what is missing.
     unknown = (note for note in session.notes if note.code == "not-known")

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from headrace.doctor.causes.case import SLOWED, WORTH, Case, case_of
+from headrace.doctor.causes.case import LEAST_STEPS, SLOWED, WORTH, Case, case_of
 from headrace.doctor.causes.cause import Proposal, RemedyKind, all_causes
 from headrace.doctor.causes.cores import CROWDED
 from headrace.doctor.causes.evaluation import EVALUATION_WAITS
@@ -30,8 +30,6 @@ from headrace.doctor.session.model import Session
 from headrace.doctor.simulate import Prediction, chained
 
 NO_FILES = ScriptSources()
-LEAST_STEPS = 10
-"""Minimum number of measured steps for advice."""
 REACHES = 0.1
 """Share of the lower bound by which a step may exceed the bound and still count as reaching it."""
 ADDS = 0.01

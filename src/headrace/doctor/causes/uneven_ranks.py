@@ -9,7 +9,7 @@ from statistics import fmean
 
 import numpy as np
 
-from headrace.doctor.causes.case import WORTH, WORTH_SAYING, Case, goes_with
+from headrace.doctor.causes.case import LEAST_STEPS, WORTH, WORTH_SAYING, Case, goes_with
 from headrace.doctor.causes.cause import APART, Cause, Proposal, RemedyKind, Run, of_steps
 from headrace.doctor.causes.remedy import FEW_LINES
 from headrace.doctor.causes.stages import named
@@ -24,8 +24,6 @@ UNEVEN = 1.05
 """Reporting threshold: ratio of the largest part of a batch to the mean part."""
 MOSTLY = 0.5
 """Share of diverging steps from which ranks count as training separately."""
-FEWEST_STEPS = 10
-"""Minimum number of steps for the time of an element."""
 MOST_STEPS = 400
 """Maximum number of steps for it, spread over the run, since each is compared with each."""
 SHAPES, RANKS_APART, LATE_RANK, DEVICE_PARTS = "shapes-differ", "ranks-apart", "late-rank", "device-parts"
@@ -202,7 +200,7 @@ def _left(view: TrainerView, rows: Mapping[int, tuple[int, ...]]) -> tuple[Facto
     means = [sum(fmean(rows[row]) for row in step.gets) for step in steps]
     own_us = fmean(own) if own else 0.0
     spare = 1 - sum(means) / sum(largest) if any(largest) else 0.0
-    if own_us > 0 and len(set(largest)) > 1 and len(steps) >= FEWEST_STEPS:
+    if own_us > 0 and len(set(largest)) > 1 and len(steps) >= LEAST_STEPS:
         low, slope, high = _slope(largest, own)
         if low > 0:
             shares = (min(one * fmean(largest) / own_us, 1.0) for one in (high, slope, low))
@@ -252,6 +250,7 @@ def _same_size(case: Case, kind: RemedyKind) -> Proposal | None:
         parts.left,
         lambda left: lambda setup: replace(setup, step=setup.step * left),
         why=parts.text,
+        least=1 + WORTH,  # a finding with its price gets its prediction, also where the step then waits for its data
         hint="headrace.BucketBatchSampler in place of the sampler, with the batches of all devices from one bucket",
     )
 

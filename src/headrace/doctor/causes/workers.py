@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from statistics import fmean
 
-from headrace.doctor.causes.case import HIGH, LOW, MEDIUM, Case
+from headrace.doctor.causes.case import HIGH, LEAST_STEPS, LOW, MEDIUM, Case
 from headrace.doctor.causes.cause import LEADS, Cause, Proposal, RemedyKind, Run, of_steps
 from headrace.doctor.causes.cores import is_crowded
 from headrace.doctor.causes.remedy import SETTING
@@ -33,6 +33,8 @@ def worker_findings(run: Run) -> Iterator[Finding]:
     view = run.view
     host = None if view is None else host_of(run.session, view.trainer)
     if view is None or host is None or host.cores is None or (view.wait_share or 0.0) < BOUND:
+        return
+    if len(view.training.steps) < LEAST_STEPS:
         return
     for making in view.awaited_production:
         if making.workers:
