@@ -274,7 +274,9 @@ def overlaps(side: int, parts: int, margin: float = 0.0) -> Floats:
 
 
 def channels_first(array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
-    """Return an image as [channels, height, width]; None for other arrays."""
+    """Return an image as [channels, height, width], a stack of images as one above the other; None for other arrays."""
+    if array.ndim == 4 and array.shape[1] <= _MOST_CHANNELS and min(array.shape[2:]) >= _LEAST_SIDE:
+        return array.transpose(1, 0, 2, 3).reshape(array.shape[1], -1, array.shape[3])
     if array.ndim == 2 and min(array.shape) >= _LEAST_SIDE:
         return array[None]
     if array.ndim != 3:

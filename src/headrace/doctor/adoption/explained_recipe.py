@@ -9,13 +9,17 @@ from typing import Any
 import numpy as np
 
 from headrace.doctor.adoption.pixel_fields import (
+    GEOMETRY,
     VALID,
     LeafField,
     are_drawn_together,
+    cut_of_whole,
     field_by_class,
+    fixed_window,
     is_filled_as_loader,
     listed,
     note_draws,
+    note_own_pixels,
     parts_of,
     pixel_field,
     resized_code,
@@ -46,6 +50,7 @@ from headrace.doctor.explain import (
     PlaneExplanation,
     TokensExplanation,
     ValueExplanation,
+    with_usual_scale,
 )
 from headrace.doctor.explain.look import LeafPath, LeafValue, LiveTransform, Look, path_text
 from headrace.doctor.explain.samples import LeafExplanation
@@ -116,11 +121,11 @@ class _RecipeMaker(RecipeDraft):
 
     def _image(self, view: str | None, augment: str | None) -> LookedImage | None:
         first = next((one for one in self.placed if one.is_image and one.name in self.fields), None)
-        if first is None:
+        if first is None or first.crops:
             return None
         code = self.fields[first.name]
         return LookedImage(
-            steps=steps_of(first.view),
+            steps=[] if first.view == "None" else steps_of(first.view),
             dtype=evaluated(code).dtype,
             normalize=argument_of(code, "normalize"),
             filter=_PILLOWS.get(first.filter or "", "bilinear"),
@@ -192,8 +197,19 @@ class _RecipeMaker(RecipeDraft):
         raise UnexplainedError("it is true in all pixels that were seen: which values would be false is not known")
 
     def _pixels(self, path: LeafPath, leaf: LeafExplanation) -> None:
-        is_by_class = leaf.by is None or (isinstance(leaf.by, PictureExplanation) and leaf.by.is_scaled_by_sample)
-        self._place(path, self._by_class(path, leaf) if is_by_class else self._by_values(path, leaf))
+        is_scaled = isinstance(leaf.by, PictureExplanation) and leaf.by.is_scaled_by_sample
+        if leaf.by is not None and not is_scaled:
+            self._place(path, self._by_values(path, leaf))
+            return
+        near = leaf if is_scaled and leaf.is_random else leaf.near
+        try:
+            made = self._by_class(path, leaf)
+        except UnexplainedError:
+            if near is None or not isinstance(near.by, PictureExplanation):
+                raise
+            made = self._by_values(path, replace(near, by=with_usual_scale(near.by)))
+            note_own_pixels(made, near.by)
+        self._place(path, made)
 
     def _place(self, path: LeafPath, made: LeafField) -> None:
         """Add a field, or take the leaf from another field with the same values."""
@@ -211,6 +227,8 @@ class _RecipeMaker(RecipeDraft):
     def _by_values(self, path: LeafPath, leaf: LeafExplanation) -> LeafField:
         by = leaf.by
         assert isinstance(by, PictureExplanation | MaskExplanation | PlaneExplanation)
+        if isinstance(by, PictureExplanation) and by.crops:
+            leaf = replace(leaf, seen=[replace(each, leaf=each.leaf[0]) for each in leaf.seen])
         kinds = {PictureExplanation: "image", MaskExplanation: "mask", PlaneExplanation: "depth"}
         name = self.name(path, kinds[type(by)])
         source = self._source(leaf.input or 0)
@@ -222,15 +240,33 @@ class _RecipeMaker(RecipeDraft):
         transform = self._of_its_own(path, fitting)
         if transform is not None:
             view, made.augment = listed(transform.view), listed(transform.augment)
+        if view is None and transform is None:
+            view = self._cut(made, sizes, is_random=leaf.is_random)
         if view is None:
             is_turned = any(one.is_transposed for one in by.placements)
-            how = "it is turned by quarters, which" if is_turned else "its windows follow what"
-            raise UnexplainedError(f"{how} no view of the Loader's does")
+            how = "it has turns by quarters" if is_turned else "its windows are cut by a rule"
+            raise UnexplainedError(f"{how} that no view of the Loader has")
         made.view = view
+        if isinstance(by, PictureExplanation) and by.crops:  # a view of the field's own
+            made.view, made.crops = "None", view.replace("hr.CenterCrop(", f"hr.{by.crops}(")
+            made.arguments.append(f"view={made.crops}")
         if transform is None:
             note_draws(made, len(sizes))
         self._take(name, source)
         return made
+
+    def _cut(self, made: LeafField, sources: Sequence[tuple[int, ...]], *, is_random: bool) -> str | None:
+        """Cut the leaf out of a whole picture, if it is the same window in all samples; return the view, or None."""
+        window, flips = fixed_window(made.placements, sources), {one.is_flipped for one in made.placements}
+        is_drawn = len(flips) == 2 and is_random and made.is_image
+        if window is None or (True in flips and not is_drawn):
+            return None
+        cut_of_whole(made, window, sources[0])
+        if not is_drawn:
+            return "None"
+        self.fields[GEOMETRY] = "hr.Geometry()"
+        self.imports.add("import torch")
+        return "hr.RandomHorizontalFlip(0.5)"
 
     def _by_class(self, path: LeafPath, leaf: LeafExplanation) -> LeafField:
         """Return the field of an image with values randomised by a known library's transform: no window is visible."""
@@ -238,17 +274,25 @@ class _RecipeMaker(RecipeDraft):
         shape = self._shape(path)
         if leaf.is_cut:
             raise UnexplainedError("the search for its window in the files that were read ran out of time")
+        if isinstance(leaf.by, PictureExplanation) and not leaf.is_random:
+            raise UnexplainedError(
+                "it shows a window of its file, whose values are scaled by another factor in each sample"
+            )
         if len(shape) == 4 and 3 in (*shape[:2], shape[3]):
             count = shape[1] if shape[0] == 3 else shape[0]
             why = f"it stacks {count} pictures, and only single ones are sought in files"
             raise UnexplainedError(f"{why}: see hr.TenCrop, copies= and columns of several images")
+        warps = ", ".join(dict.fromkeys(name for each in self.look.samples for name in each.warps))
+        turned = f"; the script turns or warps pictures by {warps}: see hr.RandomAffine" if warps else ""
         if len(shape) != 3 or not leaf.is_random:
-            raise UnexplainedError("these values match no file and no column that was read")
+            why = "these values match no file and no column that was read"
+            raise UnexplainedError(f"{why}{turned if leaf.is_random and leaf.is_array else ''}")
         layout = "CHW" if shape[0] in (1, 3) else "HWC"
         fitting = known_transforms(self.look, (shape[1], shape[2]) if layout == "CHW" else (shape[0], shape[1]), (), ())
+        fitting = [each for each in fitting if each.augment or len(each.parts) > 1]  # more than a crop alone
         if not fitting:
             why = "no window of a file that was read makes these values by one filter"
-            raise UnexplainedError(f"{why}, and {why_no_transform(self.look)}")
+            raise UnexplainedError(f"{why}, and {why_no_transform(self.look)}{turned}")
         transform = self._of_its_own(path, fitting)
         if transform is None:
             raise UnexplainedError(f"which of {len(fitting)} transforms makes it is not known")
@@ -294,7 +338,7 @@ class _RecipeMaker(RecipeDraft):
         if not self.placed:
             return None, None
         first = min(followers or self.placed, key=lambda one: len(steps_of(one.view)))  # not one resized from another
-        drawn = [one for one in self.placed if one.view == first.view and self._shares(one, first)]
+        drawn = [one for one in self.placed if self._is_like(one, first) or self._shares(one, first)]
         augment = next((one.augment for one in drawn if one.augment), None)
         for one in self.placed:
             own = []
@@ -311,7 +355,7 @@ class _RecipeMaker(RecipeDraft):
                 own = [f"augment={one.augment}"] if one.augment else []
             self.fields[one.name] = one.text(own)
         self._leave_what_is_drawn_with_others()
-        return first.view, augment
+        return None if first.view == "None" else first.view, augment
 
     def _drop(self, one: LeafField, why: str = "") -> None:
         """Remove a field with its parts; with a reason, leave its leaves to Python."""
@@ -342,8 +386,16 @@ class _RecipeMaker(RecipeDraft):
             if name is not None and one.path in self.codes:
                 self._drop(one, f"it may be drawn with {path_text(name)}, which stays in Python")
 
+    @staticmethod
+    def _is_like(one: LeafField, first: LeafField) -> bool:
+        """Return True for an image of another field's windows: it does not show whether it was mirrored before."""
+        windows = [[replace(each, is_turned_first=False) for each in field.placements] for field in (one, first)]
+        return one.is_image and windows[0] == windows[1] != []
+
     def _shares(self, one: LeafField, first: LeafField) -> bool:
         """Return True if two fields may show the same windows: equal in one file, or not known to differ in two."""
+        if one.view != first.view:
+            return False
         if one is first or one.placements == first.placements != ():
             return True
         is_of_one_file = self.sources[one.name] == self.sources[first.name]

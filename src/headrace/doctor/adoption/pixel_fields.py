@@ -10,7 +10,7 @@ import numpy as np
 import headrace as hr
 from headrace.doctor.adoption.recipe import UnexplainedError
 from headrace.doctor.adoption.view_codes import evaluated
-from headrace.doctor.explain import GREY, LeafPlacement, MaskExplanation, PictureExplanation, PlaneExplanation
+from headrace.doctor.explain import GREY, Box, LeafPlacement, MaskExplanation, PictureExplanation, PlaneExplanation
 from headrace.doctor.explain.look import LeafPath, LiveTransform
 from headrace.doctor.explain.samples import LeafExplanation
 from headrace.doctor.probe.look.held_objects import READ
@@ -61,6 +61,8 @@ Shown = tuple[tuple[float, ...], ...]
 """Positions of random windows, as shares of their files, and whether each is flipped; empty if unknown."""
 
 
+GEOMETRY = "geometry"
+"""Field of the views that were drawn."""
 VALID = "_valid"
 """Suffix of the array that marks the valid pixels of a `Depth`."""
 
@@ -79,6 +81,8 @@ class LeafField:
     size: tuple[int, int]
     parts: list[AdoptedPart] = field(default_factory=list)
     view: str = "None"
+    crops: str = ""
+    """View of the field's own that gives several crops; empty for a single picture."""
     augment: str | None = None
     placements: tuple[LeafPlacement, ...] = ()
     filter: str | None = None
@@ -157,7 +161,8 @@ def _as_image(made: LeafField, leaf: LeafExplanation, by: PictureExplanation) ->
     kind = leaf.seen[0].source.dtype
     if kind != np.uint8:
         raise UnexplainedError(f"its file holds {kind}, in {len(by.channels)} channels")
-    if sorted(by.channels) not in ([0, 1, 2], [0], [GREY]):
+    is_grey = by.channels == (0, 0, 0) and all(each.source.ndim == 2 for each in leaf.seen)  # repeated by the Loader
+    if not is_grey and sorted(by.channels) not in ([0, 1, 2], [0], [GREY]):
         raise UnexplainedError(f"it shows the channels {by.channels} of its file")
     made.kind = "Image"
     if by.filter not in _EXACT:
@@ -295,6 +300,29 @@ def resized_code(one: LeafField, whole: LeafField) -> str | None:
     return resized if is_byte or mode == "bilinear" else f"{resized}.clamp(0, 1)"
 
 
+def fixed_window(placements: Sequence[LeafPlacement], sources: Sequence[tuple[int, ...]]) -> Box | None:
+    """Return the one window that leaves show of pictures of one size, flipped or not; None if they show others."""
+    windows, sizes = {one.window for one in placements}, {source[:2] for source in sources}
+    plain = {replace(one, is_flipped=False) for one in placements}
+    window = next(iter(windows))
+    size = (window.height, window.width)
+    return window if plain == {LeafPlacement(window, size, (0, 0))} and len(sizes) == 1 else None
+
+
+def cut_of_whole(made: LeafField, window: Box, source: tuple[int, ...]) -> None:
+    """Let a field load pictures of this size whole, and its code cut the window out of each, mirrored where it is."""
+    (height, width), batch = source[:2], f"batch[{made.name!r}]"
+    rows, right = f"{window.top}:{window.top + window.height}", width - window.left
+    shown = f"{batch}[..., {rows}, {window.left}:{window.left + window.width}]"
+    if any(one.is_flipped for one in made.placements):
+        mirrored = f"{batch}[..., {rows}, {right - window.width}:{right}]"
+        shown = f"torch.where(batch[{GEOMETRY!r}]['flip'][:, :1, None, None], {mirrored}, {shown})"
+    made.code = made.code.replace(batch, shown)
+    whole = LeafPlacement(Box(0, 0, height, width), (height, width), (0, 0))
+    made.placements = tuple(replace(whole, is_flipped=one.is_flipped) for one in made.placements)
+    made.shown = tuple((0.0, 0.0, flipped) for _, _, flipped in made.shown)
+
+
 def note_draws(made: LeafField, count: int) -> None:
     """Add remarks about a view that was derived from the windows of a few samples."""
     if "pad_if_needed" in made.view:
@@ -307,6 +335,13 @@ def note_draws(made: LeafField, count: int) -> None:
         made.note(
             "hr.RandomResizedCrop", "check", f"the ranges of its windows are those of {count} that were seen", "view"
         )
+
+
+def note_own_pixels(made: LeafField, by: PictureExplanation) -> None:
+    """Add a remark about a picture whose window is known, and whose pixels the script changes in its own way."""
+    how = f"99 % of its pixels are within {by.levels:.0f} levels of it in half of the samples"
+    how = "it is scaled by another factor in each sample" if by.is_scaled_by_sample else how
+    made.note("hr.Image()", "check", f"its window is known, and the script filters or colours it in its own way: {how}")
 
 
 def parts_of(transform: LiveTransform, place: str) -> Iterator[AdoptedPart]:

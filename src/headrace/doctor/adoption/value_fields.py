@@ -85,7 +85,8 @@ class RecipeDraft:
         else:
             # a manifest has no lists of booleans
             is_list = leaf.kind == "array"
-            self.columns[name] = [list(map(_number, each)) for each in column] if is_list else column
+            rows = [each if isinstance(each, list) else [each] for each in column] if is_list else []
+            self.columns[name] = [list(map(_number, each)) for each in rows] if is_list else column
         if leaf.kind == "array":
             self.imports.add("import torch")
             return _LISTED.format(name=name) + cast
@@ -284,6 +285,9 @@ def mixing_of(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> Live
     """Return the transform that mixes one image and label of each batch, if any, or raise UnexplainedError."""
     if not look.mixed:
         return None
+    leaves = look.samples[0].leaves
+    if not any(getattr(leaves[path].value, "ndim", 0) > 1 for path in look.mixed if path in leaves):  # no picture
+        raise UnexplainedError("it is another in a batch of two than in batches of one: the script makes it by batch")
     by = [explained[path].by for path in look.mixed if path in explained]
     labels = [one for one in by if isinstance(one, ValueExplanation)]
     known = [each for each in look.transforms if each.batch]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import headrace as hr
@@ -72,6 +73,10 @@ def _flipped(view: str, across: bool, down: bool, is_first: bool) -> str:
 def _of_wholes(
     placements: Sequence[LeafPlacement], wholes: Sequence[Box], size: tuple[int, int], flip: str
 ) -> str | None:
+    if any(one.is_resampled for one in placements):  # a scale of 1 may be among those drawn
+        placements = [
+            one if one.is_resampled else _of_whole(one, box) for one, box in zip(placements, wholes, strict=True)
+        ]
     if any(one.window != whole for one, whole in zip(placements, wholes, strict=True)):
         return None
     if all(one.size == size for one in placements):
@@ -89,6 +94,11 @@ def _of_wholes(
     if not is_centred and not _are_anywhere([one.at for one in placements], over):
         return None
     return f"[hr.Resize({whole}), hr.{'CenterCrop' if is_centred else 'RandomCrop'}({size}{flip})]"
+
+
+def _of_whole(one: LeafPlacement, whole: Box) -> LeafPlacement:
+    """Return a window that is not resampled as a part of the whole picture."""
+    return replace(one, window=whole, size=(whole.height, whole.width), at=(one.window.top, one.window.left))
 
 
 def _keeps_ratio(size: tuple[int, int], whole: Box) -> bool:
@@ -167,9 +177,10 @@ def known_transforms(
 
 
 def why_no_transform(look: Look) -> str:
-    lacking = {part: None for each in look.transforms for part, becomes, _ in each.parts if becomes is None}
+    chains = [each.parts for each in look.transforms if len(each.parts) > 1]  # a part alone makes no picture
+    lacking = {part: None for parts in chains for part, becomes, _ in parts if becomes is None}
     if not lacking:
-        return "no transform of a known library"
+        return "no transform of a known library makes it"
     names = ", ".join(re.sub(r"^<(\S+) object at .*>$", r"\1", each) for each in lacking)
     return f"the Loader lacks {names} of its transforms"
 
@@ -185,6 +196,9 @@ def fits(
     sides = next((_sides(step) for step in reversed(steps) if hasattr(step, "size")), None)
     if sides != size and (sides is not None or not sources or any(_made(steps, each) != size for each in sources)):
         return False
+    code = " ".join(transform.view)
+    if any(one.is_flipped for one in placements) and "flip=" not in code and "RandomHorizontalFlip" not in code:
+        return False  # a part of what the script does
     pairs = [(one.window, Box(0, 0, *source[:2])) for one, source in zip(placements, sources, strict=False)]
     for step in steps if pairs else ():
         if isinstance(step, hr.RandomResizedCrop):

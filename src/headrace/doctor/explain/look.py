@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from keyword import iskeyword
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,8 @@ class LookedSample:
     key: str | None = None
     members: Mapping[str, bytes] = field(default_factory=dict)
     """Source files by column, if `hr.open` reads their container; inputs name the column as member."""
+    warps: tuple[str, ...] = ()
+    """Functions that turned or warped a picture."""
 
     @cached_property
     def leaves(self) -> dict[LeafPath, LeafValue]:
@@ -270,11 +273,13 @@ def _of_one(path: LeafPath, leaf: LeafValue, *, is_listed: bool) -> tuple[LeafPa
 
 
 def _parts_of_paths(columns: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, list[Any]]]:
-    """Yield folder and stem of each path, for columns of paths."""
+    """Yield folder and stem of each path, and what is between the text that all begin with and end with."""
     for name, column in columns.items():
         if all(isinstance(each, str) and "/" in each for each in column):
             yield f"folder of {name}", [each.rsplit("/", 2)[-2] for each in column]
             yield f"stem of {name}", [each.rsplit("/", 1)[-1].partition(".")[0] for each in column]
+            begin, end = (len(commonprefix(one)) for one in (column, [each[::-1] for each in column]))  # noqa: RUF071
+            yield f"middle of {name}", [each[begin : max(len(each) - end, begin)] for each in column]
 
 
 def _samples(all_said: Sequence[Mapping[str, Any]], held: bytes) -> list[LookedSample]:
@@ -289,8 +294,8 @@ def _samples(all_said: Sequence[Mapping[str, Any]], held: bytes) -> list[LookedS
         leaves = {tuple(leaf["path"]): _leaf(leaf, held) for leaf in said["leaves"]}
         found = tuple(named.get(data, place) for data, place in zip(inputs, places, strict=True))
         boxes, sizes = tuple(Box(*each) for each in said["boxes"]), tuple((each[0], each[1]) for each in said["sizes"])
-        making = said["index"], said["making"]
-        samples.append(LookedSample(*making, leaves, inputs, found, boxes, sizes, said["key"], members))
+        making, warps = (said["index"], said["making"]), tuple(map(str, said["warps"]))
+        samples.append(LookedSample(*making, leaves, inputs, found, boxes, sizes, said["key"], members, warps))
     return samples
 
 

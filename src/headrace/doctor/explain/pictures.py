@@ -33,9 +33,9 @@ _SAME = 0.02
 """Difference in levels of a sample below which candidates are alike."""
 _MAY_FIT = 2.0
 """Multiple of `MOST_LEVELS` that a candidate may reach on the grid."""
-_UNSCALED = "none"
+UNSCALED = "none"
 """Placeholder for a filter if all windows have the leaf's size; if only some have, any filter fits those."""
-_ALL = (_UNSCALED, *FILTERS)
+_ALL = (UNSCALED, *FILTERS)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class PictureExplanation:
     shift: tuple[float, ...]
     """Leaf = scale * source + shift, by channel."""
     is_scaled_by_sample: bool
-    """True if scale and shift vary between samples; those here are then the first sample's."""
+    """True if scale and shift vary between samples; those here are then their medians."""
     placements: tuple[LeafPlacement, ...]
     levels: float
     """Maximum over the samples of the difference in source levels that 99 % of pixels stay within."""
@@ -60,6 +60,8 @@ class PictureExplanation:
     """Value of each channel of the leaf in padding; None without padding."""
     by_sample: tuple[tuple[float, float], ...] = ()
     """Scale and shift of the first channel in each sample."""
+    crops: str = ""
+    """Name of the Loader's view of a stack of crops, whose middle is explained; empty for a single picture."""
 
 
 class _Fit(NamedTuple):
@@ -201,14 +203,14 @@ def _candidates(
         return
     rows, columns = (np.unique(np.linspace(each[0], each[-1], _GRID).astype(np.int64)) for each in (rows, columns))
     pixels = cut(source, placement.window)
-    for name in (each for each in names if each != _UNSCALED) if placement.is_resampled else (_UNSCALED,):
-        made = _made(pixels, placement, name, rows, columns, dtype)
+    for name in (each for each in names if each != UNSCALED) if placement.is_resampled else (UNSCALED,):
+        made = made_pixels(pixels, placement, name, rows, columns, dtype)
         for one, leaf in turned.items():
             shown = leaf[np.ix_(rows, columns)]
             fit = _fitted(shown, made)
             if name.startswith("nearest") and any(one.turn) and (fit is None or fit.levels > 0):
                 first = replace(one, is_turned_first=True)
-                again = _fitted(shown, _made(pixels, first, name, rows, columns, dtype))
+                again = _fitted(shown, made_pixels(pixels, first, name, rows, columns, dtype))
                 if again is not None and (fit is None or again.levels < fit.levels):
                     one, fit = first, again
             if fit is not None and fit.levels < _MAY_FIT * MOST_LEVELS:
@@ -224,11 +226,11 @@ def shown_part(shape: tuple[int, ...], placement: LeafPlacement) -> tuple[Ints, 
     return rows, columns
 
 
-def _made(
+def made_pixels(
     pixels: Array, placement: LeafPlacement, name: str, rows: Array, columns: Array, dtype: np.dtype[Any]
 ) -> Floats:
     top, left = placement.at
-    if name == _UNSCALED:
+    if name == UNSCALED:
         shown: Floats = pixels[np.ix_(rows + top, columns + left)].astype(np.float64)
         return shown
     made = resample(pixels, placement.size, name, rows + top, columns + left, placement.backward)
@@ -282,7 +284,7 @@ def _measured_by(
         leaf, window = one.placement.upright(of_sample), one.placement.window
         pixels = cut(_channels(each.source, leaf.shape[2]), window)
         rows, columns = shown_part(leaf.shape, one.placement)
-        made = _made(pixels, one.placement, one.filter, rows, columns, each.source.dtype)
+        made = made_pixels(pixels, one.placement, one.filter, rows, columns, each.source.dtype)
         shown = leaf[np.ix_(rows, columns)]
         pairs.append((shown, made[..., of_grid.nearest]))
         fills |= _fills(leaf, rows, columns)
@@ -305,7 +307,7 @@ def _measured_by(
         return None
     return sum(levels), PictureExplanation(
         layout=layout,
-        filter=None if found[0].filter == _UNSCALED else found[0].filter,
+        filter=None if found[0].filter == UNSCALED else found[0].filter,
         channels=of_grid.channels,
         scale=tuple(common[0].tolist()),
         shift=tuple(common[1].tolist()),

@@ -146,11 +146,13 @@ def placements(leaf: Array, each: Sighting) -> Iterator[tuple[Rule, LeafPlacemen
         for rule, size in ((rule, size) for rule, some in sizes.items() for size in dict.fromkeys(some)):
             over = size[0] - height, size[1] - width
             if min(over) >= 0:
-                yield (of, rule), _placement(window, size, (round(over[0] / 2), round(over[1] / 2)), leaf)
-    for size in each.sizes:
-        for box in each.boxes:
-            if (box.height, box.width) == (height, width) and _is_inside(box, Box(0, 0, *size)):
-                yield ("whole", "call", "window"), _placement(whole, size, (box.top, box.left), leaf)
+                yield (of, rule), placed(window, size, (round(over[0] / 2), round(over[1] / 2)), leaf)
+    for size, box in itertools.product(each.sizes, each.boxes):
+        is_padded = not _is_inside(box, Box(0, 0, *size))
+        is_shown = box.top < size[0] and box.left < size[1] and size != (whole.height, whole.width)
+        if (box.height, box.width) == (height, width) and (is_shown or not is_padded):
+            for left in (box.left, size[1] - width - box.left):  # the latter of a picture that was mirrored before
+                yield ("whole", "call", "window"), placed(whole, size, (box.top, left), leaf)
 
 
 def _is_inside(window: Box, whole: Box) -> bool:
@@ -167,7 +169,7 @@ def found_placements(leaf: Array, each: Sighting) -> Iterator[tuple[Rule, LeafPl
         if min(over) >= 0 and max(over) > 0 and size[0] * size[1] <= _MOST_SEARCHED:
             at = _place_of(leaf.mean(axis=2, dtype=np.float64), *each.brightness_at(size))
             rule = "same" if size == (whole.height, whole.width) else "call"
-            yield ("found", rule), _placement(whole, size, at, leaf)
+            yield ("found", rule), placed(whole, size, at, leaf)
 
 
 def padded_placements(leaf: Array, each: Sighting) -> Iterator[tuple[Rule, LeafPlacement]]:
@@ -197,10 +199,10 @@ they share its result."""
 
 def known_placements(seen: Sequence[Sighting], view: Sequence[LeafPlacement]) -> Find:
     """Return the search that yields the placement of another leaf in each sample, without its turn."""
-    placed = {id(each): placement for each, placement in zip(seen, view, strict=False)}
+    known = {id(each): placement for each, placement in zip(seen, view, strict=False)}
 
     def find(leaf: Array, each: Sighting) -> Iterator[tuple[Rule, LeafPlacement]]:
-        one = placed.get(id(each))
+        one = known.get(id(each))
         if one is not None and _is_inside(one.window, Box(0, 0, *each.source.shape[:2])):
             yield ("known",), LeafPlacement(one.window, one.size, one.at)
 
@@ -220,7 +222,7 @@ def margins(leaf: Array) -> Box | None:
     return None
 
 
-def _placement(window: Box, size: tuple[int, int], at: tuple[int, int], leaf: Array) -> LeafPlacement:
+def placed(window: Box, size: tuple[int, int], at: tuple[int, int], leaf: Array) -> LeafPlacement:
     """Return a placement. Without resampling, its window is the visible part."""
     height, width = leaf.shape[:2]
     if size != (window.height, window.width):

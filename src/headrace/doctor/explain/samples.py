@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from headrace.doctor.explain.derived_pictures import explain_crops, near_picture
 from headrace.doctor.explain.look import LeafPath, LeafValue, Look, LookedSample
 from headrace.doctor.explain.masks import MaskExplanation, explain_mask
 from headrace.doctor.explain.pictures import LeafPlacement, PictureExplanation, Sighting, explain_picture
@@ -29,8 +30,8 @@ View = tuple[LeafPlacement, ...]
 """Placements of a leaf in the samples that explain it."""
 MOST_S = 8.0
 """CPU time limit, since other programs may use the machine. Unexplained leaves are not adopted."""
-_MOST_CLASSES = 300
-"""Maximum number of distinct values of an integer array that is first tried as a mask."""
+_MOST_CLASSES, _MOST_FLOATS = 300, 64
+"""Maximum number of distinct values of an array of integers, or of whole floats, that is first tried as a mask."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class LeafExplanation:
     """True for an array of two or more dimensions, which may show an image."""
     is_cut: bool = False
     """True if the time limit ended the search for its window."""
+    near: LeafExplanation | None = None
+    """Explanation of a random picture that is only near the window that it shows; None if `by` explains it."""
 
 
 @np.errstate(invalid="ignore", over="ignore")  # samples may hold NaN and infinite values, which fit nothing
@@ -75,7 +78,7 @@ def explain_look(look: Look, most_s: float = MOST_S) -> dict[LeafPath, LeafExpla
         views += [placed] if placed and placed not in views else []
     for path in (path for path, leaf in found.items() if leaf.is_array and leaf.by is None):
         again = _explained_array(path, samples, views, 0.0)
-        found[path] = again if again.by is not None else found[path]
+        found[path] = again if again.by is not None else replace(found[path], near=_near(path, samples, views))
     return {path: found[path] for path in paths}
 
 
@@ -105,6 +108,20 @@ def _explained_array(
     return LeafExplanation(path, None, is_random=is_random, is_array=True, is_cut=is_cut)
 
 
+def _near(path: LeafPath, samples: Sequence[LookedSample], views: Sequence[View]) -> LeafExplanation | None:
+    """Explain a random picture by the views of other leaves, where its own pixels are only near them."""
+    chosen = spread(samples)
+    leaves = [each.leaves[path] for each in samples]
+    if not (is_coloured(leaves[0]) and _differs_by_making(samples, leaves)):
+        return None
+    for number in range(min(len(each.inputs) for each in chosen)):
+        for decoding, seen in sightings(path, number, chosen):
+            by = next((by for view in views if (by := near_picture(seen, view)) is not None), None)
+            if by is not None:
+                return LeafExplanation(path, by, number, decoding, is_random=True, seen=seen)
+    return None
+
+
 def _explained_value(path: LeafPath, look: Look, tokenizers: Sequence[Any]) -> LeafExplanation:
     samples, columns = look.samples, look.columns
     leaves = [each.leaves[path] for each in samples]
@@ -113,6 +130,8 @@ def _explained_value(path: LeafPath, look: Look, tokenizers: Sequence[Any]) -> L
         return LeafExplanation(path, None, is_random=is_random)
     values, indices = [leaf.value for leaf in leaves], [each.index for each in samples]
     by = explain_value(values, indices, columns)
+    if by is None and all(leaf.kind == "array" and leaf.value.shape == (1,) for leaf in leaves):
+        by = explain_value([value[0] for value in values], indices, columns)
     if by is None and all(leaf.kind == "array" for leaf in leaves):
         tokens = explain_tokens(values, indices, columns, tokenizers) or explain_call(values, indices, look.calls)
         return LeafExplanation(path, tokens, is_random=is_random)
@@ -170,6 +189,8 @@ def sightings(path: LeafPath, number: int, samples: Sequence[LookedSample]) -> I
 
 
 def _explain_array(seen: Sequence[Sighting]) -> ArrayExplanation | None:
+    if seen[0].leaf.ndim == 4:
+        return explain_crops(seen)
     if _is_whole(seen):
         return explain_mask(seen) or explain_plane(seen) or explain_picture(seen)
     by = explain_picture(seen)
@@ -179,6 +200,9 @@ def _explain_array(seen: Sequence[Sighting]) -> ArrayExplanation | None:
 
 
 def _is_whole(seen: Sequence[Sighting]) -> bool:
-    """Return True for leaves of few distinct integers."""
-    is_integer = all(each.leaf.dtype.kind in "iub" for each in seen)
-    return is_integer and max(len(np.unique(each.leaf)) for each in seen) <= _MOST_CLASSES
+    """Return True for leaves of few distinct integers, or of classes as floats."""
+    values = [np.unique(each.leaf) for each in seen]
+    if all(each.dtype.kind in "iub" for each in values):
+        return max(map(len, values)) <= _MOST_CLASSES
+    are_whole = all(np.array_equal(each, np.round(each)) for each in values)
+    return are_whole and max(map(len, values)) <= _MOST_FLOATS and max(each[-1] for each in values) > 1

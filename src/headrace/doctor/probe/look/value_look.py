@@ -305,7 +305,7 @@ def _looked_at(
         sys.modules["numpy"].save(picture, held[index].squeeze())
         at = content.put(picture.getvalue())
         said["inputs"].append({"path": None, "member": None, "at": at})
-    said.update(boxes=trace.boxes, sizes=trace.sizes)
+    said.update(boxes=trace.boxes, sizes=trace.sizes, warps=trace.warps)
     return said
 
 

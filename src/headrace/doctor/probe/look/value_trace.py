@@ -43,6 +43,8 @@ class ValueTrace:
         """Top, left, height and width of crop windows."""
         self.sizes: list[Hint] = []
         """Height and width of resampled images."""
+        self.warps: list[str] = []
+        """Functions that turned or warped a picture."""
         self._patches = Patches()
         self._thread = threading.get_ident()
         self._is_inside = False
@@ -56,6 +58,9 @@ class ValueTrace:
         for module, hints in _GEOMETRY.items():
             for name, find in hints.items():
                 self._follow(module, name, None, functools.partial(self._hinted, find))
+        for module, names in _WARPS.items():
+            for name in names:
+                self._follow(module, name, None, functools.partial(self._warped, f"{module}.{name}"))
         for module, members in _MEMBERS.items():
             for name, take in members.items():
                 self._follow(module, name, None, functools.partial(self._read_member, take))
@@ -139,6 +144,10 @@ class ValueTrace:
         if size is not None and size not in self.sizes and len(self.sizes) < MOST_HINTS:
             self.sizes.append(size)
 
+    def _warped(self, name: str, args: Any, kwargs: Any, _: Any) -> None:
+        if name not in self.warps:
+            self.warps.append(name)
+
 
 def _first(args: Any, kwargs: Any) -> Any:
     return args[0] if args else next(iter(kwargs.values()), None)
@@ -177,6 +186,11 @@ def _torch_size(args: Any, kwargs: Any) -> tuple[Hint | None, Hint | None]:
         return None, tuple(int(side * by) for side, by in zip(tensor.shape[-2:], factors))  # Python 3.9
     sides = size if isinstance(size, (tuple, list)) else (size, size)
     return None, tuple(int(side) for side in sides)
+
+
+def _skimage_size(args: Any, kwargs: Any) -> tuple[Hint | None, Hint | None]:
+    height, width = (args[1] if len(args) > 1 else kwargs["output_shape"])[:2]
+    return None, (int(height), int(width))
 
 
 def _torchvision_crop(args: Any, kwargs: Any) -> tuple[Hint | None, Hint | None]:
@@ -222,10 +236,18 @@ _DECODERS: dict[str, tuple[str, ...]] = {
 _GEOMETRY: dict[str, dict[str, Callable[[Any, Any], tuple[Any, Any]]]] = {
     "PIL.Image": {"Image.crop": _pillow_crop, "Image.resize": _pillow_size},
     "cv2": {"resize": _opencv_size},
+    "skimage.transform": {"resize": _skimage_size},
     "torch.nn.functional": {"interpolate": _torch_size},
     "torchvision.transforms.functional": {"crop": _torchvision_crop, "resized_crop": _torchvision_crop},
 }
 """Geometry functions by module, with the finder of a call's window and size; not v2, which looks up by function."""
+_WARPS = {
+    "PIL.Image": ("Image.rotate",),
+    "cv2": ("warpAffine", "warpPerspective", "remap"),
+    "scipy.ndimage": ("rotate", "affine_transform"),
+    "torchvision.transforms.functional": ("rotate", "affine", "perspective"),
+}
+"""Functions by module after which a picture shows no window of its file."""
 _MEMBERS: dict[str, dict[str, Callable[[Any, Any, Any], list[tuple[bytes, str, str]]]]] = {
     "tarfile": {"TarFile.extractfile": _tar_member},
     "zipfile": {"ZipFile.read": _zip_member},

@@ -1,0 +1,307 @@
+"""Recipes of pictures that are no plain window of a file: stacks of crops, halves, and windows of other pixels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image, ImageFilter, ImageOps
+
+import headrace as hr
+from headrace.compare import EpochObservation, LoaderObservation, judge
+from headrace.doctor.adoption import LoaderRecipe
+from headrace.doctor.adoption.explained_recipe import explained_recipe
+from headrace.doctor.explain.look import LiveTransform, read_look
+from headrace.doctor.explain.samples import explain_look
+from headrace.doctor.probe.look.value_look import look_at_values
+
+COUNT, HEIGHT, WIDTH = 12, 96, 160
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("scenes")
+    for number in range(COUNT):
+        state = np.random.default_rng(number)
+        coarse = Image.fromarray(state.integers(0, 256, (HEIGHT // 6, WIDTH // 6, 3), dtype=np.uint8))
+        picture = coarse.resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC)
+        picture.save(made / f"{number}.png")
+        picture.convert("L").save(made / f"grey{number}.png")
+        classes = np.kron(state.integers(0, 4, (HEIGHT // 8, WIDTH // 8)), np.ones((8, 8))).astype(np.uint8)
+        Image.fromarray(classes).save(made / f"classes{number}.png")
+    return made
+
+
+class Scenes:
+    def __init__(self, folder: Path) -> None:
+        self.files = [f"{folder}/{number}.png" for number in range(COUNT)]
+        self.classes = [f"{folder}/classes{number}.png" for number in range(COUNT)]
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def picture(self, index: int) -> Image.Image:
+        return Image.open(self.files[index]).convert("RGB")
+
+
+def recipe_of(dataset: Scenes, folder: Path, *transforms: LiveTransform) -> LoaderRecipe:
+    look_at_values(torch.utils.data.DataLoader(dataset), str(folder / "look"))
+    look = replace(read_look(folder / "look"), transforms=transforms)
+    return explained_recipe(look, explain_look(look))
+
+
+def first_batch(recipe: LoaderRecipe, folder: Path) -> Any:
+    pq.write_table(pa.table(dict(recipe.columns)), folder / "manifest.parquet")
+    space = {"hr": hr}
+    fields = {name: eval(code, space) for name, code in recipe.fields.items()}
+    view = eval(recipe.view or "None", space)
+    loader = hr.Loader(hr.open(folder / "manifest.parquet"), fields, view=view, batch_size=COUNT, shuffle=False)
+    return eval(recipe.output, {"batch": next(iter(loader)), "torch": torch})
+
+
+class FiveCrops(Scenes):
+    """Four corners and the middle of each picture, resized, as torchvision's FiveCrop cuts them, in one array."""
+
+    def crops(self, picture: Image.Image) -> list[Image.Image]:
+        down, right = picture.height - 64, picture.width - 64
+        places = [(0, 0), (right, 0), (0, down), (right, down), (round(right / 2), round(down / 2))]
+        return [picture.crop((left, top, left + 64, top + 64)) for left, top in places]
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        picture = self.picture(index).resize((int(80 * WIDTH / HEIGHT), 80), Image.Resampling.BILINEAR)
+        pixels = np.stack([np.array(each) for each in self.crops(picture)])
+        return torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255
+
+
+class TenCrops(FiveCrops):
+    def crops(self, picture: Image.Image) -> list[Image.Image]:
+        return super().crops(picture) + super().crops(picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT))
+
+
+@pytest.mark.parametrize(("dataset", "count"), [(TenCrops, 10), (FiveCrops, 5)])
+def test_a_stack_of_fixed_crops_is_one_field(dataset: type[Scenes], count: int, folder: Path, tmp_path: Path) -> None:
+    script = dataset(folder)
+    recipe = recipe_of(script, tmp_path)
+    assert (recipe.covered, recipe.parts, recipe.view) == (("",), (), None)
+    made = first_batch(recipe, tmp_path)
+    assert made.shape == (COUNT, count, 3, 64, 64)
+    for number in range(COUNT):
+        assert (made[number] - script[number]).abs().max() <= 1.01 / 255
+
+
+class Grey(Scenes):
+    """Pictures of one channel, repeated in three."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.grey = [f"{folder}/grey{number}.png" for number in range(COUNT)]
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return np.array(Image.open(self.grey[index]).convert("RGB"))
+
+
+def test_a_grey_picture_in_three_channels_is_one(folder: Path, tmp_path: Path) -> None:
+    script = Grey(folder)
+    recipe = recipe_of(script, tmp_path)
+    assert (recipe.covered, recipe.parts) == (("",), ())
+    assert all(np.array_equal(one, script[number]) for number, one in enumerate(first_batch(recipe, tmp_path)))
+
+
+class Halves(Scenes):
+    """Two halves of a picture, both mirrored or neither."""
+
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
+        pixels = np.array(self.picture(index))
+        turn = -1 if torch.rand(1) < 0.5 else 1
+        return {"a": pixels[:, : WIDTH // 2][:, ::turn].copy(), "b": pixels[:, WIDTH // 2 :][:, ::turn].copy()}
+
+
+def test_halves_that_are_mirrored_together_are_cut_of_one_picture(folder: Path, tmp_path: Path) -> None:
+    script = Halves(folder)
+    recipe = recipe_of(script, tmp_path)
+    assert (set(recipe.covered), recipe.parts) == ({"a", "b"}, ())
+    assert [code.startswith("hr.Image") for code in recipe.fields.values()].count(True) == 1
+    made = first_batch(recipe, tmp_path)
+    turned = set()
+    for number in range(COUNT):
+        pixels = np.array(script.picture(number))
+        for turn in (1, -1):
+            halves = pixels[:, : WIDTH // 2][:, ::turn], pixels[:, WIDTH // 2 :][:, ::turn]
+            if all(np.array_equal(made[name][number], half) for name, half in zip("ab", halves, strict=True)):
+                turned.add((number, turn))
+    assert len(turned) == COUNT
+    assert len({turn for _, turn in turned}) == 2
+
+
+class Corner(Scenes):
+    """The same corner of every picture."""
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return np.array(self.picture(index))[10:60, 20:100]
+
+
+def test_a_fixed_window_is_cut_of_the_whole_picture(folder: Path, tmp_path: Path) -> None:
+    script = Corner(folder)
+    recipe = recipe_of(script, tmp_path)
+    assert (recipe.covered, recipe.parts, recipe.view) == (("",), (), None)
+    made = first_batch(recipe, tmp_path)
+    assert all(np.array_equal(made[number], script[number]) for number in range(COUNT))
+
+
+class Blurred(Scenes):
+    """A drawn window of classes, and of the picture, which is blurred in half of the samples."""
+
+    def shown(self, index: int) -> Image.Image:
+        return self.picture(index).filter(ImageFilter.GaussianBlur(0.8)) if torch.rand(1) < 0.5 else self.picture(index)
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        top, left = (int(torch.randint(side - 64, ())) for side in (HEIGHT, WIDTH))
+        box = (left, top, left + 64, top + 64)
+        classes = torch.from_numpy(np.array(Image.open(self.classes[index]).crop(box)))
+        pixels = torch.from_numpy(np.array(self.shown(index).crop(box))).permute(2, 0, 1)
+        return {"image": pixels / 127.5 - 1, "classes": classes}
+
+
+class Brightened(Blurred):
+    """The same, by a brightness of each sample's own."""
+
+    def shown(self, index: int) -> Image.Image:
+        by = 0.92 + 0.08 * float(torch.rand(1))
+        return self.picture(index).point(lambda level: level * by)
+
+
+@pytest.mark.parametrize("dataset", [Blurred, Brightened])
+def test_a_picture_of_the_scripts_own_pixels_takes_the_window_of_its_mask(
+    dataset: type[Scenes], folder: Path, tmp_path: Path
+) -> None:
+    recipe = recipe_of(dataset(folder), tmp_path)
+    assert set(recipe.covered) == {"image", "classes"}
+    assert recipe.view == "hr.RandomCrop((64, 64))"
+    assert [(part.part, part.certainty) for part in recipe.parts] == [("image", "check")]
+    assert "hr.Normalize((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))" in recipe.fields["image"]
+
+
+class Flipped(Blurred):
+    """A drawn window of the picture, mirrored or not."""
+
+    def __getitem__(self, index: int) -> Any:
+        turn = -1 if torch.rand(1) < 0.5 else 1
+        return super().__getitem__(index)["classes"].numpy()[:, ::turn].copy()
+
+
+def test_a_transform_that_does_not_mirror_is_not_all_that_the_script_does(folder: Path, tmp_path: Path) -> None:
+    crop = LiveTransform("hr.Image()", ("hr.RandomCrop((64, 64))",), (), (("RandomCrop(64)", "a view", ""),))
+    assert recipe_of(Flipped(folder), tmp_path, crop).view == "hr.RandomCrop((64, 64), flip=0.5)"
+    assert recipe_of(Turned(folder), tmp_path, crop).covered == ()
+
+
+class Padded(Scenes):
+    """A picture and its classes as floats: mirrored or not, resized, padded at two sides, and cropped at random.
+
+    The path of the classes follows from that of the picture.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.files = [f"{folder}/streets/{number:02d}_left.png" for number in range(COUNT)]
+        for path in (folder / "streets", folder / "labels"):
+            path.mkdir(exist_ok=True)
+        for number, file in enumerate(self.files):
+            Image.open(folder / f"{number}.png").save(file)
+            Image.open(folder / f"classes{number}.png").save(folder / f"labels/{number:02d}_ids.png")
+
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
+        file = self.files[index]
+        pair = [Image.open(file), Image.open(file.replace("streets", "labels").replace("left", "ids"))]
+        draws = torch.rand(4).tolist()
+        short, (across, down) = int(50 + 60 * draws[0]), draws[1:3]
+        size, filters = (short * 5 // 3, short), (Image.Resampling.BILINEAR, Image.Resampling.NEAREST)
+        if draws[3] < 0.5:
+            pair = [each.transpose(Image.Transpose.FLIP_LEFT_RIGHT) for each in pair]
+        pair = [each.resize(size, by) for each, by in zip(pair, filters, strict=True)]
+        edge = max(size[0], 64), max(size[1], 64)
+        pair = [ImageOps.expand(each, (0, 0, edge[0] - size[0], edge[1] - size[1])) for each in pair]
+        left, top = int(across * (edge[0] - 63)), int(down * (edge[1] - 63))
+        image, classes = (np.array(each.crop((left, top, left + 64, top + 64)), np.float32) for each in pair)
+        return {"image": image / 255, "classes": classes}
+
+
+def test_a_window_that_reaches_out_of_a_mirrored_picture_is_found(folder: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)  # some pictures are small and some mirrored
+    recipe = recipe_of(Padded(folder), tmp_path)
+    assert set(recipe.covered) == {"image", "classes"}
+    assert recipe.view is not None
+    assert recipe.view.startswith("[hr.RandomHorizontalFlip(0.5), hr.RandomScale(")
+    assert recipe.view.endswith("hr.RandomCrop((64, 64), pad_if_needed=True)]")
+    assert recipe.fields["classes"].startswith("hr.Mask(")
+
+
+class Numbered(Scenes):
+    """A picture, its number in an array, and a number of its class in another."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.kinds = [number * number % 7 for number in range(COUNT)]
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, ...]:
+        return np.array(self.picture(index)), np.array([index]), np.array([self.kinds[index]])
+
+
+def test_a_number_in_an_array_of_one_keeps_its_shape(folder: Path, tmp_path: Path) -> None:
+    script = Numbered(folder)
+    recipe = recipe_of(script, tmp_path)
+    assert (recipe.covered, recipe.parts) == (("0", "1", "2"), ())
+    _, numbers, kinds = first_batch(recipe, tmp_path)
+    assert (numbers.dtype, numbers.tolist()) == (torch.int64, [[number] for number in range(COUNT)])
+    assert kinds.tolist() == [[kind] for kind in script.kinds]
+
+
+@pytest.mark.parametrize(("levels", "is_same"), [(1, True), (3, False)])
+def test_crops_in_one_array_are_compared_by_the_levels_of_their_channels(levels: int, is_same: bool) -> None:
+    state = np.random.default_rng(0)
+    pixels = state.integers(0, 252, (8, 10, 3, 64, 64))
+    both = []
+    for by in (0, levels):
+        changed = (pixels + by * (state.random(pixels.shape) < 0.1)) / 255
+        values = ((changed - 0.45) / np.array([0.229, 0.224, 0.225])[:, None, None]).astype(np.float32)
+        epoch = EpochObservation()
+        epoch.add(8, iter([("crops", values), ("key", np.arange(8))]))
+        both.append(LoaderObservation("either", (epoch, epoch)))
+    assert [one.code for one in judge(*both).differences] == ([] if is_same else ["values"])
+
+
+class Turned(Blurred):
+    """A picture that is turned by a drawn angle."""
+
+    def shown(self, index: int) -> Image.Image:
+        return self.picture(index).rotate(5 + 20 * float(torch.rand(1)), Image.Resampling.BILINEAR)
+
+
+def test_the_reason_names_what_turns_a_picture_and_what_the_loader_lacks(folder: Path, tmp_path: Path) -> None:
+    """A transform of one part makes no picture, so what it lacks is no reason."""
+    alone, chain = ((("Normalize(0.5)", None, "on bytes"),), (("Compose", "", ""), ("Fog()", None, "none here")))
+    transforms = [LiveTransform("hr.Image()", (), (), parts) for parts in (alone, chain)]
+    recipe = recipe_of(Turned(folder), tmp_path, *transforms)
+    assert recipe.covered == ()
+    (note,) = [part.note for part in recipe.parts if part.part == "image"]
+    assert [name in note for name in ("Image.rotate", "Fog", "Normalize")] == [True, True, False]
+
+
+class Stretched(Scenes):
+    """A picture whose values are stretched to their own range."""
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        pixels = np.asarray(self.picture(index).resize((64, 48)), np.float32)
+        return (pixels - pixels.min()) / (pixels.max() - pixels.min()) * (1 + index / 9)
+
+
+def test_a_scale_by_the_sample_is_a_reason_of_its_own(folder: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(Stretched(folder), tmp_path)
+    assert recipe.covered == ()
+    (part,) = recipe.parts
+    assert "window of its file" in part.note
