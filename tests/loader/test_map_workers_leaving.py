@@ -22,7 +22,7 @@ from processes import DEADLINE_S, eventually, in_fork, interrupt_when_ready, own
 
 import headrace as hr
 from headrace.errors import MapWorkerError
-from headrace.loader import position, runner
+from headrace.loader import position, step_maker
 from headrace.loader.batch_memory import SharedFile
 from headrace.loader.map_workers import pool as map_workers
 from headrace.loader.map_workers.pool import MapWorkers
@@ -305,7 +305,7 @@ def test_an_engine_that_cannot_be_started(photos, monkeypatch):
     def refuse(*args, **options):
         raise MemoryError("no room for threads")
 
-    monkeypatch.setattr(runner._core, "Engine", refuse)
+    monkeypatch.setattr(step_maker._core, "Engine", refuse)
     with pytest.raises(MemoryError, match="no room for threads"):
         iter(load(photos))
     assert eventually(nothing_runs)

@@ -116,7 +116,7 @@ class ReportView:
     session: Session
     """Recorded times, for charts."""
     check: DataCheck | None = None
-    """What a check for faults of the data looked at; None for a report on speed."""
+    """Summary of a check for faults of the data; None for a report on speed."""
 
     @property
     def own_loaders(self) -> list[LoaderView]:

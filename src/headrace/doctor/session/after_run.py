@@ -56,12 +56,12 @@ class DataFault(msgspec.Struct):
 
 
 class DataCheck(msgspec.Struct):
-    """What a check for faults of the data looked at."""
+    """Summary of a check for faults of the data."""
 
     looked_at: list[str]
     """Passes, samples and leaves that were compared, in sentences."""
     unseen: list[str]
-    """What could not be compared, with the reason."""
+    """Sentences on data that could not be compared, with the reason."""
 
 
 class AdoptedPart(msgspec.Struct, frozen=True):

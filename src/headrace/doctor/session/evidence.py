@@ -195,7 +195,7 @@ class KeysLine(trainers.PassKeys, EvidenceLine, tag="keys", array_like=True):
     """End of a pass in a run that is checked for faults of its data."""
 
 
-class RowsLine(trainers.BatchRows, EvidenceLine, tag="rows", array_like=True):
+class RowsLine(trainers.StreamRows, EvidenceLine, tag="rows", array_like=True):
     """Batch of a stream in a run that is checked for faults of its data."""
 
 

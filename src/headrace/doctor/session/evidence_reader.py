@@ -154,7 +154,7 @@ class ProcessEvidence:
             replays=trainers.ReplayedBatches.of(self._of(evidence.ReplayedLine)),
             digests=self._rows(trainers.BatchDigest, evidence.DigestLine),
             keys=self._rows(trainers.PassKeys, evidence.KeysLine),
-            rows=self._rows(trainers.BatchRows, evidence.RowsLine),
+            rows=self._rows(trainers.StreamRows, evidence.RowsLine),
             drawn=self._rows(trainers.DrawnBatch, evidence.DrawnLine),
             saved=self._rows(trainers.SavedCheckpoint, evidence.SavedLine),
             lines=self._lines(evidence.LoopLine),

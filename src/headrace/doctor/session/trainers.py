@@ -312,7 +312,7 @@ class PassKeys(msgspec.Struct):
     """Class and identity of the dataset that the keys belong to, behind torch's Subsets."""
 
 
-class BatchRows(msgspec.Struct):
+class StreamRows(msgspec.Struct):
     """Batch of a stream by its rows, in a run that is checked for faults of its data."""
 
     pass_: int
@@ -364,7 +364,7 @@ class Trainer(msgspec.Struct):
     replays: ReplayedBatches = msgspec.field(default_factory=ReplayedBatches)
     digests: list[BatchDigest] = []
     keys: list[PassKeys] = []
-    rows: list[BatchRows] = []
+    rows: list[StreamRows] = []
     drawn: list[DrawnBatch] = []
     saved: list[SavedCheckpoint] = []
     lines: list[SourceLine] = []
