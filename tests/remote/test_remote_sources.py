@@ -353,7 +353,7 @@ def test_whole_objects_are_compared_with_their_hash(remote: StoreServer) -> None
     assert pickle.loads(pickle.dumps(images)).table.columns.keys() == {"image"}
     remote.fail_first(100, damaged)
     assert opened().read("image", 1) != PHOTOS[1]
-    with pytest.raises(ReadError, match=r"01 x\.jpg.* do not have the hash .* at each of 4 attempts"):
+    with pytest.raises(ReadError, match=r"01 x\.jpg.* do not have the hash .* at each of \d attempts"):
         opened(verify=True).read("image", 1)
     remote.fault = None
     remote.objects["t.tar"] = tar_of({"0.jpg": PHOTOS[0]})
