@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from probing import LibraryProbe, library_probe
 
 STAND_INS = Path(__file__).parents[1] / "stand_ins"
@@ -48,11 +50,13 @@ def double(image: torch.Tensor) -> torch.Tensor:
 
 
 def test_decoders(probed: LibraryProbe, tmp_path: Path) -> None:
-    (tmp_path / "image").write_bytes(bytes(range(12)))
+    path = tmp_path / "image.png"
+    Image.fromarray(np.arange(12, dtype=np.uint8).reshape(3, 4)).save(path)
     io = imported("io")
-    calls = probed.calls(lambda: io.read_image(str(tmp_path / "image")))
+    whole = io.read_image(str(path))
+    calls = probed.calls(lambda: io.read_image(str(path)))
     assert calls == {"decode:torchvision read_image": 1, "read:torchvision read_file": 1}
-    assert torch.equal(probed.result.flatten(), torch.arange(12, dtype=torch.uint8))
+    assert torch.equal(probed.result, whole)
 
 
 def test_children_of_a_compose_by_name(probed: LibraryProbe, image: torch.Tensor) -> None:
