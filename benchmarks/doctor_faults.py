@@ -33,6 +33,7 @@ from PIL import Image
 
 from headrace.doctor.probe.attaching import attach
 from headrace.doctor.probe.hooks.batch_making import _FetchHook
+from headrace.doctor.probe.look.digests import FirstBatchDigests
 from headrace.doctor.probe.look.model_inputs import ModelInputs
 from headrace.doctor.probe.probe import Probe
 from headrace.tools.demo_dataset import natural_image
@@ -105,7 +106,7 @@ def _timed() -> Iterator[list[float]]:
 
         return call
 
-    hooks = [(_FetchHook, "_first"), (_FetchHook, "_digest_batch"), (ModelInputs, "called")]
+    hooks = [(_FetchHook, "first"), (FirstBatchDigests, "end"), (ModelInputs, "called")]
     patched = [mock.patch.object(kind, name, timed(getattr(kind, name))) for kind, name in hooks]
     for one in patched:
         one.start()

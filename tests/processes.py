@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import signal
@@ -146,6 +147,17 @@ def own_threads() -> list[str]:
             continue
     names += [thread.name for thread in _python_threads()]
     return sorted(name for name in names if name.startswith("headrace"))
+
+
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    """Whatever runs inside leaves no thread of a feed, and no open file."""
+    gc.collect()  # what ran before and is left to the collector is none of this, whenever it goes
+    files = open_files()
+    yield
+    gc.collect()
+    assert eventually(lambda: own_threads() == []), own_threads()
+    assert eventually(lambda: open_files() <= files), "files are left open"
 
 
 def _python_threads() -> list[object]:

@@ -19,6 +19,7 @@ from processes import (
     eventually,
     in_fork,
     interrupt_when_ready,
+    nothing_left,
     open_files,
     own_threads,
     resident_bytes,
@@ -45,12 +46,8 @@ def photos(place):
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(photos):
-    gc.collect()  # what tests before left to the collector is none of this one's, whenever it goes
-    files = open_files()
-    yield
-    gc.collect()
-    assert eventually(lambda: own_threads() == []), own_threads()
-    assert eventually(lambda: open_files() <= files), "files are left open"
+    with nothing_left():
+        yield
 
 
 def load(data, **options):
@@ -337,7 +334,7 @@ def test_batch_memory_is_used_again(photos):
 
 def grows(photos, epochs, batch_size):
     """Bytes of growth over `epochs`, after some to warm up."""
-    loader = load(photos, batch_size=batch_size)
+    files, loader = open_files(), load(photos, batch_size=batch_size)
 
     def take(loader, count):
         for _ in range(count):
@@ -346,12 +343,12 @@ def grows(photos, epochs, batch_size):
         gc.collect()
 
     take(loader, 5)
-    before, files = resident_bytes(), open_files()
+    before = resident_bytes()
     take(loader, epochs)
-    assert open_files() == files
     growth = resident_bytes() - before
-    del loader  # which has prefetched another epoch
+    del loader  # which has prefetched another epoch, and may hold its file
     assert eventually(lambda: own_threads() == [])
+    assert eventually(lambda: open_files() == files)
     return growth
 
 

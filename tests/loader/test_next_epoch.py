@@ -12,7 +12,7 @@ from itertools import islice
 import battery
 import pytest
 from loader_data import COUNT, write_tar
-from processes import DEADLINE_S, eventually, in_fork, open_files, own_threads, run_python
+from processes import DEADLINE_S, eventually, in_fork, nothing_left, own_threads, run_python
 
 import headrace as hr
 from headrace.loader.assembly import Assembly
@@ -34,12 +34,8 @@ def photos(place):
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(photos):
-    gc.collect()
-    files = open_files()
-    yield
-    gc.collect()
-    assert eventually(lambda: own_threads() == []), own_threads()
-    assert eventually(lambda: open_files() <= files), "files are left open"
+    with nothing_left():
+        yield
 
 
 def load(data, **options):

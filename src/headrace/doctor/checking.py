@@ -12,6 +12,7 @@ from headrace.doctor.causes import diagnose
 from headrace.doctor.edits import files_here
 from headrace.doctor.faults import KeyedPass, add_patches, keyed_passes, resumption, session_faults
 from headrace.doctor.faults.fault_kinds import leaf_name, leaf_role
+from headrace.doctor.faults.key_faults import rows_of
 from headrace.doctor.quantities import counted
 from headrace.doctor.report import Outputs
 from headrace.doctor.run import STANDSTILL_S, Examination, evidence_kept, or_none, run_sampled, say, session_of
@@ -19,18 +20,16 @@ from headrace.doctor.session import SessionFolder, session_folder
 from headrace.doctor.session.after_run import DataCheck, DataFault
 from headrace.doctor.session.model import Session
 
-BATCHES = 4
-"""Batches that each pass makes; as many as the workers have made by then, if that is more."""
 WHOLE_STEPS = 5
 """Measured steps of a run whose passes cannot be cut."""
 MOST_STEPS = 1_000_000
-CHECK_S = 60.0
 
 
-def check(command: list[str], outputs: Outputs, *, batches: int = BATCHES, seconds: float = CHECK_S) -> int:
+def check(command: list[str], outputs: Outputs, *, batches: int, seconds: float) -> int:
     """Run the command for two short passes and an evaluation, write the report, and return the exit status.
 
-    That is 101 for a certain fault, 125 if no pass over a DataLoader was seen, and otherwise the command's own.
+    Each pass makes `batches` batches, or as many as its workers have made by then. The status is 101 for a certain
+    fault, 125 if no pass over a DataLoader was seen, and otherwise the command's own.
 
     Raises:
         UsageError: An output cannot be written; the command is not started.
@@ -75,14 +74,12 @@ def check_resume(command: list[str], again: list[str], outputs: Outputs) -> int:
             session = session_of(asked, folder, ended, machines)
             compared = resumption(earlier, session)
             session.faults = [] if compared.fault is None else [compared.fault]
-            looked = [
+            looked = (
                 f"The batches of `{shlex.join(command)}` and of `{shlex.join(again)}`, by the keys of their samples."
-            ]
-            told = [compared.text] if compared.text else []
-            session.check = DataCheck(
-                looked + (told if compared.is_compared else []), [] if compared.is_compared else told
             )
-            _put(session, outputs)
+            told = [compared.text] if compared.text else []
+            session.check = DataCheck([looked, *told], []) if compared.is_compared else DataCheck([looked], told)
+            say(*outputs.put(session, diagnose(session), None))
             status = status or _fault_status(session)
     return status
 
@@ -110,10 +107,6 @@ def _find(session: Session, folder: SessionFolder, command: list[str], outputs: 
     say(*outputs.put(session, diagnose(session), None, pictures=pictures))
 
 
-def _put(session: Session, outputs: Outputs) -> None:
-    say(*outputs.put(session, diagnose(session), None))
-
-
 def _passes(session: Session) -> Iterator[str]:
     """Yield the passes of each loader of the first rank, and how many ranks and workers took part."""
     first = session.trainers[:1]
@@ -121,9 +114,12 @@ def _passes(session: Session) -> Iterator[str]:
     for (place, feeds), some in groupby(sorted(passes, key=_role), key=_role):
         its = list(some)
         what = "training" if feeds else "evaluation"
-        keys = ", ".join(f"{one.keys.count:,}" for one in its)
-        samples = f"{keys} keys" if its[0].keys.count else f"{_rows(its)} rows of a stream"
-        yield f"{counted(len(its), 'pass')} of {what} at {place}: {samples}"
+        rows = (rows_of(one.trainer, one.pass_.number) for one in its)
+        counts = [
+            one.keys.count or max(map(len, leaves.values()), default=0) for one, leaves in zip(its, rows, strict=True)
+        ]
+        unit = "keys" if its[0].keys.count else "rows of a stream"
+        yield f"{counted(len(its), 'pass')} of {what} at {place}: {', '.join(f'{each:,}' for each in counts)} {unit}"
     if not passes and first:
         yield f"{counted(len(first[0].passes), 'pass')}, {counted(len(first[0].steps.number), 'step')}"
     loaders = first[0].loaders if first else []
@@ -137,12 +133,8 @@ def _role(one: KeyedPass) -> tuple[str, int]:
     return one.place, one.keys.feeds
 
 
-def _rows(passes: list[KeyedPass]) -> str:
-    counts = []
-    for one in passes:
-        batches = [each.leaves for each in one.trainer.rows if each.pass_ == one.pass_.number]
-        counts.append(sum(max((len(rows) for _, rows in leaves), default=0) for leaves in batches))
-    return ", ".join(f"{each:,}" for each in counts)
+def _rows(one: KeyedPass) -> int:
+    return max(map(len, rows_of(one.trainer, one.pass_.number).values()), default=0)
 
 
 def _samples(adopting: LoaderAdoption) -> Iterator[str]:

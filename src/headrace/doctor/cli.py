@@ -15,7 +15,6 @@ from headrace.errors import HeadraceError
 
 COMMAND = "headrace.doctor.command"
 """Key of the context that passes the words after `--` to the callback."""
-USAGE = "headrace doctor [options] -- python train.py"
 RESUME = "resume"
 """Command that takes another command line."""
 
@@ -101,8 +100,7 @@ def doctor(
     if ctx.invoked_subcommand is not None:
         _refuse_options_before_command(ctx)
         return
-    if not ctx.meta.get(COMMAND):
-        ctx.fail(f"expected -- and the command, got none: {USAGE}")
+    command = _command_of(ctx)
     if observe and steps is not None:
         ctx.fail("--steps ends the run, --observe lets it go on: expected one of them")
     if observe and prove:
@@ -110,7 +108,7 @@ def doctor(
     from headrace.doctor.report import Outputs
     from headrace.doctor.run import Examination, examine
 
-    asked = Examination(ctx.meta[COMMAND], steps=steps, observe=observe, fail_above=fail_above, proves=prove)
+    asked = Examination(command, steps=steps, observe=observe, fail_above=fail_above, proves=prove)
     outputs = Outputs(html=html, json=json, apply=apply, draft=draft, verbose=verbose)
     raise typer.Exit(_or_failed(lambda: examine(asked, outputs)))
 
@@ -185,13 +183,11 @@ def check(
     if ctx.invoked_subcommand is not None:
         _refuse_options_before_command(ctx)
         return
-    if not ctx.meta.get(COMMAND):
-        ctx.fail("expected -- and the command, got none: headrace check [options] -- python train.py")
+    command = _command_of(ctx)
     from headrace.doctor import checking
     from headrace.doctor.report import Outputs
 
     outputs = Outputs(html=html, json=json, apply=apply, verbose=verbose)
-    command = ctx.meta[COMMAND]
     raise typer.Exit(_or_failed(lambda: checking.check(command, outputs, batches=batches, seconds=seconds)))
 
 
@@ -214,9 +210,17 @@ def resume(
     from headrace.doctor.report import Outputs
 
     outputs = Outputs(html=html, json=json, verbose=verbose)
-    command: list[str] = ctx.meta[COMMAND]
+    command = _command_of(ctx)
     resumes = command if again is None else shlex.split(again)
     raise typer.Exit(_or_failed(lambda: checking.check_resume(command, resumes, outputs)))
+
+
+def _command_of(ctx: typer.Context) -> list[str]:
+    """Return the words after `--`; fail without any."""
+    command: list[str] = ctx.meta.get(COMMAND) or []
+    if not command:
+        ctx.fail(f"expected -- and the command, got none: {ctx.command_path} [options] -- python train.py")
+    return command
 
 
 def _refuse_options_before_command(ctx: typer.Context) -> None:

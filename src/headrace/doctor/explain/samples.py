@@ -154,7 +154,8 @@ def _by_views(seen: Sequence[Sighting], views: Sequence[View]) -> ArrayExplanati
 def _differs_by_making(samples: Sequence[LookedSample], leaves: Sequence[LeafValue]) -> bool:
     first: dict[int, Any] = {}
     for each, leaf in zip(samples, leaves, strict=True):
-        value = (leaf.value.shape, leaf.value.tobytes()) if isinstance(leaf.value, np.ndarray) else leaf.value
+        is_array = isinstance(leaf.value, np.ndarray)
+        value = (leaf.value.shape, leaf.value.tobytes()) if is_array else repr(leaf.value)  # NaN is no other NaN
         if first.setdefault(each.index, value) != value:
             return True
     return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -103,8 +104,9 @@ def find_faults(look: Look, explained: Explained, loader: Mapping[str, Any]) -> 
     found = [fault for check in CHECKS for fault in check(look, explained)]
     found += [fault for check in LOADER_CHECKS for fault in check(look, explained, loader)]
     for path, one in explained.items():
-        for fault in found:
-            fault.evidence = fault.evidence.replace(leaf_name(path), leaf_name(path) + leaf_role(one), 1)
+        name, role = leaf_name(path), leaf_role(one)
+        for fault in found if name.startswith("item ") else ():
+            fault.evidence = re.sub(rf"\b{re.escape(name)}(?!\w|\.\w)", name + role, fault.evidence, count=1)
     return found
 
 
@@ -121,7 +123,7 @@ def faults_between(
     if not passes or any(one.keys.feeds for one in passes):
         return
     place = passes[0].place
-    yield from redrawn(its_look, place)
+    yield from redrawn(its_look, its_explained, place)
     yield from leaked_list(look, its_look, place, is_only=len(evaluating_loaders(whole)) == 1)
     yield from shifted_classes(look, explained, its_look, its_explained, place)
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations, pairwise
-from typing import NamedTuple
+from itertools import combinations
+from typing import Any, NamedTuple
 
 from headrace.doctor.faults.evaluation_faults import LEAKED_SPLIT
 from headrace.doctor.faults.fault_kinds import INTENDED, FaultKind
-from headrace.doctor.faults.process_faults import SAME_ORDER, SHARED_SAMPLES, WORKER_DUPLICATES, draws_order
-from headrace.doctor.faults.sample_faults import CLASS_ORDER
+from headrace.doctor.faults.process_faults import (
+    SAME_ORDER,
+    SHARED_SAMPLES,
+    WORKER_DUPLICATES,
+    draws_order,
+    loader_facts,
+    loader_place,
+)
+from headrace.doctor.faults.sample_faults import CLASS_ORDER, class_runs
 from headrace.doctor.session.after_run import DataFault
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.trainers import PassKeys, Trainer, TrainerPass, order_described, short_class
@@ -33,31 +40,38 @@ class KeyedPass(NamedTuple):
     trainer: Trainer
     pass_: TrainerPass
     keys: PassKeys
-    described: Mapping[str, object]
-    """Description of its loader."""
-    made: str
-    """Line that makes its loader; scripts may make one in each epoch."""
-    ordinal: int | None
-    """Number of its loader among all that the process made."""
-    place: str
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return loader_facts(self.trainer, self.pass_.loader)
+
+    @property
+    def described(self) -> Mapping[str, Any]:
+        """Description of its loader."""
+        return self.facts.get("described") or {}
+
+    @property
+    def made(self) -> str:
+        """Line that makes its loader; scripts may make one in each epoch."""
+        return str(self.facts.get("made"))
+
+    @property
+    def ordinal(self) -> int | None:
+        """Number of its loader among all that the process made."""
+        return self.facts.get("ordinal")
+
+    @property
+    def place(self) -> str:
+        """Line of the script that iterates over its loader."""
+        return loader_place(self.trainer, self.pass_.loader)
 
 
 def keyed_passes(session: Session) -> list[KeyedPass]:
     """Return the passes whose keys were followed, by rank and time."""
     found = []
     for trainer in session.trainers:
-        facts = {loader.number: loader.facts for loader in trainer.loaders}
         passes = {one.number: one for one in trainer.passes}
-        for keys in trainer.keys:
-            if keys.pass_ in passes:
-                its = facts.get(passes[keys.pass_].loader, {})
-                place = f"{its.get('file')}:{its.get('line')}"
-                described = its.get("described") or {}
-                found.append(
-                    KeyedPass(
-                        trainer, passes[keys.pass_], keys, described, str(its.get("made")), its.get("ordinal"), place
-                    )
-                )
+        found += [KeyedPass(trainer, passes[keys.pass_], keys) for keys in trainer.keys if keys.pass_ in passes]
     return found
 
 
@@ -86,7 +100,7 @@ def shared_keys(session: Session) -> Iterator[DataFault]:
             share = _common(one.keys.least, other.keys.least) if is_plain and one.keys.is_distinct else 0.0
             what = f"{one.keys.count:,} keys of a pass"
         else:
-            rows = [_rows_of(each.trainer, each.pass_.number) for each in (one, other)]
+            rows = [rows_of(each.trainer, each.pass_.number) for each in (one, other)]
             share = max((_common(*map(set, pair)) for pair in _telling(*rows)), default=0.0)
             what = f"{max(map(len, rows[0].values()), default=0):,} rows of a pass"
         if share >= _SHARED:
@@ -125,9 +139,8 @@ def unequal_ranks(session: Session) -> Iterator[DataFault]:
 
 def _batches_of(one: KeyedPass) -> int | None:
     """Return the number of batches of a whole pass; None if unknown."""
-    facts = next((loader.facts for loader in one.trainer.loaders if loader.number == one.pass_.loader), {})
     if one.keys.count:
-        length = facts.get("length")
+        length = one.facts.get("length")
         return length if isinstance(length, int) else None
     batches = [batch for batch in one.trainer.rows if batch.pass_ == one.pass_.number]
     return len(batches) if one.keys.is_whole and batches else None
@@ -138,7 +151,7 @@ def _common(one: Sequence[int] | set[str], other: Sequence[int] | set[str]) -> f
     return len(set(one) & set(other)) / max(min(len(set(one)), len(set(other))), 1)
 
 
-def _rows_of(trainer: Trainer, number: int) -> dict[str, list[str]]:
+def rows_of(trainer: Trainer, number: int) -> dict[str, list[str]]:
     """Return the digests of a pass's rows, by leaf."""
     found: dict[str, list[str]] = defaultdict(list)
     for batch in trainer.rows:
@@ -189,7 +202,6 @@ def _rows_by_worker(session: Session, one: KeyedPass) -> dict[int, dict[str, lis
 
 
 _MOST_CLASSES = 100
-_LEAST_LABELS = 50
 
 
 def class_order_of_streams(session: Session) -> Iterator[DataFault]:
@@ -197,20 +209,13 @@ def class_order_of_streams(session: Session) -> Iterator[DataFault]:
     for one in keyed_passes(session):
         if not one.keys.feeds or one.keys.count:
             continue
-        by_worker = list(_rows_by_worker(session, one).values()) or [_rows_of(one.trainer, one.pass_.number)]
+        by_worker = list(_rows_by_worker(session, one).values()) or [rows_of(one.trainer, one.pass_.number)]
         for path in sorted(set().union(*by_worker)):
             rows = [each[path] for each in by_worker if path in each]
-            counts = Counter(label for each in rows for label in each)
-            looked = sum(counts.values())
-            runs = sum(1 + sum(a != b for a, b in pairwise(each)) for each in rows)
-            expected = looked * (1 - sum(count**2 for count in counts.values()) / looked**2)
-            is_label = 1 < len(counts) <= min(_MOST_CLASSES, looked / 8)
-            if looked >= _LEAST_LABELS and is_label and runs <= 2 * len(counts) * len(rows) and runs < expected / 4:
+            runs = class_runs(rows)
+            if runs is not None and runs.classes <= min(_MOST_CLASSES, runs.looked / 8):
                 leaf = tuple(path.split("."))
-                order, classes = "a stream's order", len(counts)
-                yield CLASS_ORDER.found(
-                    leaf, place=one.place, order=order, runs=runs, classes=classes, looked=looked, expected=expected
-                )
+                yield CLASS_ORDER.found(leaf, place=one.place, order="a stream's order", **runs._asdict())
                 return
 
 

@@ -142,8 +142,7 @@ def reseeded_order(session: Session) -> Iterator[DataFault]:
         if not is_again or one.loader in found or keys != [batch.keys for batch in other.batches]:
             continue
         is_telling = None not in keys and len(set(keys)) == len(keys) and sum(one.samples) >= _LEAST_ORDERED
-        facts = next((each.facts for each in one.trainer.loaders if each.number == one.pass_.loader), {})
-        if is_telling and draws_order(facts.get("described") or {}):
+        if is_telling and draws_order(loader_facts(one.trainer, one.pass_.loader).get("described") or {}):
             found.add(one.loader)
             passes = f"{one.pass_.number} and {other.pass_.number}"
             what = f"Passes {passes} begin with the same {sum(one.samples)} samples in the same random order"
@@ -255,5 +254,10 @@ def _evaluations(session: Session, trainer: Trainer, feeding: set[int]) -> set[i
 
 def loader_place(trainer: Trainer, number: int) -> str:
     """Return where the script iterates over a loader."""
-    facts = next((loader.facts for loader in trainer.loaders if loader.number == number), {})
+    facts = loader_facts(trainer, number)
     return f"{facts.get('file')}:{facts.get('line')}"
+
+
+def loader_facts(trainer: Trainer, number: int) -> Mapping[str, Any]:
+    """Return the facts of a loader; empty if none are known."""
+    return next((loader.facts for loader in trainer.loaders if loader.number == number), {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,12 +35,30 @@ def class_order(look: Look, explained: Explained, loader: Mapping[str, Any]) -> 
     if not _is_sequential(loader):
         return
     for path, labels in _labels_of(look, explained):
-        classes = len(set(map(str, labels)))
-        runs = 1 + sum(one != other for one, other in pairwise(labels))
-        expected = len(labels) * (1 - sum(count**2 for count in Counter(map(str, labels)).values()) / len(labels) ** 2)
-        if len(labels) >= _LEAST_SAMPLES and classes > 1 and runs <= 2 * classes and runs < expected / 4:
-            figures = {"runs": runs, "classes": classes, "looked": len(labels), "expected": expected}
-            yield CLASS_ORDER.found(path, order="their stored order", **figures)
+        if (runs := class_runs([labels])) is not None:
+            yield CLASS_ORDER.found(path, order="their stored order", **runs._asdict())
+
+
+class ClassRuns(NamedTuple):
+    """Runs of equal labels, which a random order would not have."""
+
+    runs: int
+    classes: int
+    looked: int
+    expected: float
+    """Runs of a random order."""
+
+
+def class_runs(sequences: Sequence[Sequence[Any]]) -> ClassRuns | None:
+    """Return the runs of labels in sequences that are ordered by class, such as each worker's; None if they are not."""
+    counts = Counter(str(label) for labels in sequences for label in labels)
+    looked, classes = sum(counts.values()), len(counts)
+    if looked < _LEAST_SAMPLES or classes < 2:
+        return None
+    runs = sum(1 + sum(one != other for one, other in pairwise(labels)) for labels in sequences)
+    expected = looked * (1 - sum(count**2 for count in counts.values()) / looked**2)
+    is_ordered = runs <= 2 * classes * len(sequences) and runs < expected / 4
+    return ClassRuns(runs, classes, looked, expected) if is_ordered else None
 
 
 def _labels_of(look: Look, explained: Explained) -> Iterator[tuple[LeafPath, list[Any]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from PIL import Image
@@ -26,28 +26,12 @@ _LEAST_NEAR, _SHARE_NEAR = 3, 0.6
 _SMALL = (16, 16)
 
 
-def redrawn(look: Look, place: str) -> Iterator[DataFault]:
+def redrawn(look: Look, explained: Explained, place: str) -> Iterator[DataFault]:
     """Yield an evaluation whose samples differ when they are made again with other random numbers."""
-    by_index: dict[int, dict[int, Mapping[object, object]]] = {}
-    for each in look.samples:
-        by_index.setdefault(each.index, {})[each.making] = {path: leaf.value for path, leaf in each.leaves.items()}
-    paths = {
-        path
-        for makings in by_index.values()
-        if len(makings) > 1
-        for path in makings[min(makings)]
-        if any(not _are_equal(makings[min(makings)][path], other.get(path)) for other in makings.values())
-    }
-    if paths and len(by_index) > 1:
-        leaves = [tuple(path) for path in paths if isinstance(path, tuple)]
+    leaves = [path for path, one in explained.items() if one.is_random]
+    if leaves and len({each.index for each in look.samples}) > 1:
         text = ", ".join(map(leaf_name, leaves))
         yield AUGMENTED_EVALUATION.found(*leaves, certainty=INTENDED, place=place, leaves=text)
-
-
-def _are_equal(one: object, other: object) -> bool:
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return one.shape == other.shape and bool(np.array_equal(one, other, equal_nan=one.dtype.kind == "f"))
-    return type(one) is type(other) and (one == other or one != one)
 
 
 def listed_files(look: Look) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
@@ -42,14 +43,14 @@ Readings = dict[str, float | None]
 """One reading, by column. None if not measured."""
 
 
-class MachinePart:
+class MachinePart(ABC):
     """Sampled part of the machine. Its construction, when sampling begins, reads what may be gone at the end."""
 
     name: str
 
+    @abstractmethod
     def read(self) -> Readings:
         """Return one reading. Columns may appear late or be missing; rates are since the previous reading."""
-        raise NotImplementedError
 
     def facts(self) -> dict[str, Any]:
         """Return constants, and totals over the run. Called once, when sampling ends."""

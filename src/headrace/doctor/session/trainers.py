@@ -57,7 +57,7 @@ class FirstBatch(msgspec.Struct):
     files: list[str] = []
     """Paths opened for reading."""
     state: dict[str, float] = {}
-    """Numbers among the dataset's attributes in this process."""
+    """Numbers among the dataset's attributes in this process, in a run that is checked for faults of its data."""
 
 
 class StoreReads(msgspec.Struct):

@@ -60,7 +60,7 @@ class _FetchHook:
         self._timer, self._evidence, self._batches = timer, evidence, batches
         self._thread, self._clock, self._counter = training.thread, training.clock, training.counter
         self.rest = timer.stage("getitem", "rest")
-        self._unknown = 0
+        self._unknown, self._is_check = 0, training.short.is_on
         self.guard = guard = batches.guard
         self._count, self._begin, self._end = guard(self._count_pass), guard(self._begin_fetch), guard(self._end_fetch)
 
@@ -111,7 +111,8 @@ class _FetchHook:
         if self._evidence is None or known.fetched >= MOST_FIRST:
             known.first = None
         elif known.fetched == 0:
-            known.first = FirstBatchDigests(self._evidence, self._clock, fetcher, self._batches.opened)
+            opened = self._batches.opened
+            known.first = FirstBatchDigests(self._evidence, self._clock, fetcher, opened, has_state=self._is_check)
         if known.first is not None:
             known.first.begin()
         return known.first

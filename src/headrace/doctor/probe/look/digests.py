@@ -186,8 +186,12 @@ def _kind_of(tensor: Any) -> str:
 class FirstBatchDigests:
     """Digests of one fetcher's first batches: keys, values, opened files, generators, and the dataset's state."""
 
-    def __init__(self, evidence: EvidenceFile, clock: SessionClock, fetcher: Any, opened: OpenedFiles) -> None:
-        self._evidence, self._clock, self._opened, self._dataset = evidence, clock, opened, fetcher.dataset
+    def __init__(
+        self, evidence: EvidenceFile, clock: SessionClock, fetcher: Any, opened: OpenedFiles, *, has_state: bool
+    ) -> None:
+        """`has_state`: the numbers of the dataset are written as well."""
+        self._evidence, self._clock, self._opened = evidence, clock, opened
+        self._dataset = fetcher.dataset if has_state else None
         self._is_stream = hasattr(fetcher, "dataset_iter")
         self._generators: dict[str, State] = (
             {name: state for name, (state, _) in global_generators().items()}
@@ -252,7 +256,8 @@ def rows_of_samples(batch: Any) -> list[str]:
     leaves = batch_rows(batch)
     count = max((len(rows) for _, rows in leaves), default=0)
     whole = [rows for _, rows in leaves if len(rows) == count]
-    texts = [rows for path, rows in leaves if path in _texts(batch) and len(set(rows)) == count]
+    names = _texts(batch)
+    texts = [rows for path, rows in leaves if path in names and len(set(rows)) == count]
     return ["".join(parts) for parts in zip(*(texts or whole))]
 
 

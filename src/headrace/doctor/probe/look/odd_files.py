@@ -6,7 +6,8 @@ import os
 import time
 from typing import Any
 
-from .raw_samples import Samples, spread
+from .column_sources import Column
+from .raw_samples import spread
 
 _KINDS: dict[str, tuple[Any, bytes]] = {
     ".jpg": (b"\xff\xd8", b"\xff\xd9"),
@@ -24,10 +25,10 @@ _MOST_FILES, _MOST_S = 4096, 1.5
 _END = 64
 
 
-def odd_rows(samples: Samples) -> list[int]:
+def odd_rows(columns: list[Column]) -> list[int]:
     """Return samples whose files are no pictures of their suffix, as far as a column lists files by whole paths."""
     until = time.monotonic() + _MOST_S
-    for column in samples.columns():
+    for column in columns:
         paths: list[Any] = [value for chunk in column.chunks() for value in chunk]
         if not paths or not all(isinstance(path, str) and _suffix(path) in _KINDS for path in paths):
             continue

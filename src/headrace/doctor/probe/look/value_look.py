@@ -16,7 +16,7 @@ from itertools import islice
 from threading import Thread
 from typing import Any, BinaryIO, Callable
 
-from .column_sources import plain_value
+from .column_sources import Column, plain_value
 from .held_calls import calls_seen, texts_given
 from .held_objects import held_pictures, live_objects
 from .leaves import MOST_LEAVES, OddKey, Path, as_array, leaves_of
@@ -131,7 +131,8 @@ def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S, seeks_odd:
                     break
                 said = _looked_at(make, collate, index, making, content, held, keeps_order=samples.is_stream)
                 found["samples"].append({**said, **_raw(samples.raw(index), content)})
-        odd = odd_rows(samples) if seeks_odd and length else []
+        columns = list(samples.columns())
+        odd = odd_rows(columns) if seeks_odd and length else []
         found["odd"] = [
             _looked_at(make, collate, index, 0, content, None, keeps_order=False) | {"key": None, "members": {}}
             for index, make in (samples.made_of(odd) if odd else ())
@@ -139,7 +140,7 @@ def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S, seeks_odd:
         found["mixed"] = None if found["ended"] == "size" else _mixed(samples, loader)
         indices = list(dict.fromkeys(said["index"] for said in found["samples"]))
         texts: dict[str, list[str]] = {}
-        found["columns"] = _columns(samples, content, until + GRACE_S / 2, indices, texts)
+        found["columns"] = _columns(columns, content, until + GRACE_S / 2, indices, texts)
         found["opened"] = samples.opened
         found["holds"] = held is not None and any(said["is_held"] for said in found["samples"])
         if found["holds"]:
@@ -231,12 +232,12 @@ def chosen_of(loader: Any, length: int | None) -> list[int] | None:
 
 
 def _columns(
-    samples: Samples, content: _Content, until: float, indices: list[int], texts: dict[str, list[str]]
+    columns: list[Column], content: _Content, until: float, indices: list[int], texts: dict[str, list[str]]
 ) -> list[dict[str, Any]]:
     """Write a dataset's complete columns, and return where they are. `texts` gets the samples at `indices`."""
     until, left = min(until, time.monotonic() + MOST_COLUMNS_S), MOST_COLUMN_BYTES
     found: list[dict[str, Any]] = []
-    for column in samples.columns():
+    for column in columns:
         values: list[Any] = []
         try:
             for chunk in column.chunks():

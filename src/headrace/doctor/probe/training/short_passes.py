@@ -78,7 +78,7 @@ class ShortPasses:
 
         def next_index(original: Callable[[Any], Any], iterator: Any) -> Any:
             keys = original(iterator)
-            drawn = vars(iterator).setdefault(_KEYS, [])
+            drawn = _drawn(iterator)
             if len(drawn) < MOST_KEYS:
                 drawn += keys if isinstance(keys, (list, tuple)) else [keys]
             return keys
@@ -117,22 +117,23 @@ class ShortPasses:
     def received(self, pass_: ObservedPass, iterator: Any, batch: Any) -> None:
         """Digest the rows of a batch without keys."""
         cut = self._passes.get(pass_.number)
-        drawn = vars(iterator).get(_KEYS, ())
-        if cut is not None and cut.rows < MOST_ROWS and all(key is None for key in drawn[:1]):
+        if cut is not None and cut.rows < MOST_ROWS and _has_no_keys(_drawn(iterator)):
             leaves = batch_rows(batch)
             cut.rows += max((len(rows) for _, rows in leaves), default=1)
             self._state.evidence.write(("rows", pass_.number, pass_.index, leaves))
 
     def follow(self, read: Callable[[], Any], iterator: Any, pass_: ObservedPass) -> Any:
-        """Draw the rest of a pass without giving its batches, and raise StopIteration.
+        """Draw the rest of a pass without giving its batches, and raise StopIteration, as any later call does.
 
         An error of the dataset or its sampler ends the pass as well, since the script would not have met it here.
         """
-        cut, drawn = self._passes[pass_.number], vars(iterator).get(_KEYS, [])
+        cut, drawn = self._passes[pass_.number], _drawn(iterator)
+        if cut.is_over:
+            raise StopIteration
         until = time.monotonic() + min(MOST_FOLLOW_S, self._most_s / 4)
         with suppress(Exception):
             while time.monotonic() < until and len(drawn) < MOST_KEYS and cut.rows < MOST_ROWS:
-                if drawn[:1] in ([], [None]):
+                if _has_no_keys(drawn):
                     batch = read()
                     pass_.index = getattr(iterator, "_rcvd_idx", pass_.index + 2) - 1
                     self.received(pass_, iterator, batch)
@@ -152,7 +153,7 @@ class ShortPasses:
         self._trained[made] = self._trained.get(made, 0) + has_fed
         self._evaluated += not has_fed
         base, keys = base_of(getattr(loader, "dataset", None), vars(iterator).pop(_KEYS, []))
-        keys = [] if None in keys[:1] else keys
+        keys = [] if _has_no_keys(keys) else keys
         hashes = {zlib.crc32(repr(key).encode()) for key in keys}
         counts = int(has_fed), len(keys), int(len(hashes) == len(keys)), int(cut.is_whole)
         order = digest_of_text(repr(keys)).hex()
@@ -174,3 +175,14 @@ class ShortPasses:
     def forked(self) -> None:
         """A child of the process follows no pass."""
         self._passes.clear()
+
+
+def _drawn(iterator: Any) -> list[Any]:
+    """Return the keys that an iterator has drawn in this pass."""
+    keys: list[Any] = vars(iterator).setdefault(_KEYS, [])
+    return keys
+
+
+def _has_no_keys(drawn: list[Any]) -> bool:
+    """Return True for what was drawn from a stream."""
+    return all(key is None for key in drawn[:1])

@@ -318,7 +318,8 @@ class LookedLoader:
             self._note("no-look", f"The dataset's samples could not be looked at: {why}")
         others = {id(one.dataset): one for one in self._known if one.dataset is not loader.dataset}
         for number, one in enumerate(list(others.values())[-MOST_OTHERS:]):
-            look_within(one, f"{path}-{number}", self._seconds / 2)
+            if why := look_within(one, f"{path}-{number}", self._seconds / 2):
+                self._note("no-look", f"Samples of {type(one.dataset).__name__} could not be looked at: {why}")
 
 
 def _is_first_rank() -> bool:
