@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ MEMORY_SHARE = 0.5
 """Share of available memory above which a trial counts as out of memory."""
 WATCH_S = 0.05
 """Interval between memory readings: a process fills fresh memory at about 2 GB/s."""
+LISTED_S = 1.0
+"""Interval between listings of its descendants, which read all of /proc and so take a core from the trial."""
 LAST_LINES = 3
 TRIED_AFTER = ("finished", "steps")
 """Ends of a run after which the Loader is tried."""
@@ -132,6 +134,8 @@ class _TrialWatch:
     base_bytes: int = 0
     """Memory of the process when it began to open the data."""
     peak_bytes: int = 0
+    processes: list[psutil.Process] = field(default_factory=list)
+    listed_s: float = -LISTED_S
 
     def run(self, python: str) -> LoaderTrial:
         process = self._started(python)
@@ -174,7 +178,7 @@ class _TrialWatch:
         while ended is None:
             ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             said = self._answers()
-            at, used = said.get("at", IMPORTS), _memory(tree)
+            at, used = said.get("at", IMPORTS), self._used_bytes(tree)
             if not self.base_bytes and at != IMPORTS:
                 self.base_bytes = used
             if at != stage:
@@ -199,12 +203,13 @@ class _TrialWatch:
         found: dict[str, Any] = json.loads(answers.read_bytes()) if answers.exists() else {}
         return found
 
-
-def _memory(tree: psutil.Process) -> int:
-    """Return the resident bytes of a process and its descendants; shared memory counts for each."""
-    total = 0
-    with contextlib.suppress(psutil.Error):
-        for one in [tree, *tree.children(recursive=True)]:
+    def _used_bytes(self, tree: psutil.Process) -> int:
+        """Return the resident bytes of a process and its descendants; shared memory counts for each."""
+        total = 0
+        with contextlib.suppress(psutil.Error):
+            if time.monotonic() - self.listed_s > LISTED_S:
+                self.processes, self.listed_s = [tree, *tree.children(recursive=True)], time.monotonic()
+        for one in self.processes:
             with contextlib.suppress(psutil.Error):
                 total += one.memory_info().rss
-    return total
+        return total
