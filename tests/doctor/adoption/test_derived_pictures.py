@@ -198,7 +198,7 @@ class Flipped(Blurred):
 def test_a_transform_that_does_not_mirror_is_not_all_that_the_script_does(folder: Path, tmp_path: Path) -> None:
     crop = LiveTransform("hr.Image()", ("hr.RandomCrop((64, 64))",), (), (("RandomCrop(64)", "a view", ""),))
     assert recipe_of(Flipped(folder), tmp_path, crop).view == "hr.RandomCrop((64, 64), flip=0.5)"
-    assert recipe_of(Turned(folder), tmp_path, crop).covered == ()
+    assert recipe_of(Waved(folder), tmp_path, crop).covered == ()
 
 
 class Padded(Scenes):
@@ -275,21 +275,86 @@ def test_crops_in_one_array_are_compared_by_the_levels_of_their_channels(levels:
     assert [one.code for one in judge(*both).differences] == ([] if is_same else ["values"])
 
 
-class Turned(Blurred):
-    """A picture that is turned by a drawn angle."""
+class Turned(Scenes):
+    """A drawn window of a picture and its classes, which are turned before, by up to 3 degrees either way."""
+
+    inner = (0, 0, WIDTH, HEIGHT)
+
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
+        degrees = float(torch.rand(1)) * 6 - 3
+        sides = self.inner[3] - self.inner[1], self.inner[2] - self.inner[0]
+        top, left = (int(torch.randint(side - 64, ())) for side in sides)
+        box = (left, top, left + 64, top + 64)
+        image, classes = self.picture(index).crop(self.inner), Image.open(self.classes[index]).crop(self.inner)
+        image, classes = image.rotate(degrees, Image.Resampling.BILINEAR).crop(box), classes.rotate(degrees).crop(box)
+        return {"image": np.array(image), "classes": np.array(classes, np.int64)}
+
+
+class TurnedInside(Turned):
+    """The same, of a fixed part of each picture."""
+
+    inner = (8, 4, WIDTH - 8, HEIGHT - 4)
+
+
+@pytest.mark.parametrize(("dataset", "is_cut"), [(Turned, False), (TurnedInside, True)])
+def test_windows_of_turned_pictures_are_found(
+    dataset: type[Scenes], is_cut: bool, folder: Path, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    recipe = recipe_of(dataset(folder), tmp_path)
+    assert set(recipe.covered) == {"image", "classes"}
+    assert recipe.view == "hr.RandomCrop((64, 64))"
+    assert recipe.augment is not None
+    assert 2 < eval(recipe.augment, {"hr": hr}).degrees <= 3
+    assert {part.certainty for part in recipe.parts} == {"check"}
+    assert any("88 x 144" in part.note for part in recipe.parts) == is_cut
+
+
+class Grown(Turned):
+    """Half of the samples, grown and turned by OpenCV's matrix, as trainers of segmentation do."""
+
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
+        import cv2
+
+        by, degrees = 0.9 + float(torch.rand(1)), float(torch.rand(1)) * 20 - 10
+        size = (round(WIDTH * by), round(HEIGHT * by))
+        turn = cv2.getRotationMatrix2D((size[0] / 2, size[1] / 2), degrees, 1.0)
+        image = cv2.resize(np.array(self.picture(index), np.float32), size, interpolation=cv2.INTER_LINEAR)
+        classes = np.array(Image.open(self.classes[index]).resize(size, Image.Resampling.NEAREST))
+        image = cv2.warpAffine(image, turn, size, flags=cv2.INTER_LINEAR)
+        classes = cv2.warpAffine(classes, turn, size, flags=cv2.INTER_NEAREST)
+        top, left = (int(torch.randint(side - 64, ())) for side in (size[1], size[0]))
+        window = slice(top, top + 64), slice(left, left + 64)
+        return {"image": image[window] / 255, "classes": classes[window]}
+
+
+def test_pictures_that_are_resized_before_they_turn_take_a_random_scale(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("cv2")
+    torch.manual_seed(0)
+    recipe = recipe_of(Grown(folder), tmp_path)
+    assert set(recipe.covered) == {"image", "classes"}
+    assert (recipe.view or "").startswith("[hr.RandomScale([")
+    assert 5 < eval(recipe.augment or "", {"hr": hr}).degrees <= 10
+
+
+class Waved(Blurred):
+    """A picture that is warped by a mesh."""
 
     def shown(self, index: int) -> Image.Image:
-        return self.picture(index).rotate(5 + 20 * float(torch.rand(1)), Image.Resampling.BILINEAR)
+        from scipy import ndimage
+
+        moved = ndimage.affine_transform(np.array(self.picture(index)), np.diag([0.9 + index / 99, 1.1, 1.0]))
+        return Image.fromarray(moved)
 
 
 def test_the_reason_names_what_turns_a_picture_and_what_the_loader_lacks(folder: Path, tmp_path: Path) -> None:
     """A transform of one part makes no picture, so what it lacks is no reason."""
     alone, chain = ((("Normalize(0.5)", None, "on bytes"),), (("Compose", "", ""), ("Fog()", None, "none here")))
     transforms = [LiveTransform("hr.Image()", (), (), parts) for parts in (alone, chain)]
-    recipe = recipe_of(Turned(folder), tmp_path, *transforms)
+    recipe = recipe_of(Waved(folder), tmp_path, *transforms)
     assert recipe.covered == ()
     (note,) = [part.note for part in recipe.parts if part.part == "image"]
-    assert [name in note for name in ("Image.rotate", "Fog", "Normalize")] == [True, True, False]
+    assert [name in note for name in ("affine_transform", "Fog", "Normalize")] == [True, True, False]
 
 
 class Stretched(Scenes):

@@ -20,6 +20,7 @@ from headrace.doctor.adoption.pixel_fields import (
     listed,
     note_draws,
     note_own_pixels,
+    note_turns,
     parts_of,
     pixel_field,
     resized_code,
@@ -52,7 +53,7 @@ from headrace.doctor.explain import (
     ValueExplanation,
     with_usual_scale,
 )
-from headrace.doctor.explain.look import LeafPath, LeafValue, LiveTransform, Look, path_text
+from headrace.doctor.explain.look import TURNED, LeafPath, LeafValue, LiveTransform, Look, path_text
 from headrace.doctor.explain.samples import LeafExplanation
 from headrace.doctor.session.after_run import AdoptedPart, LookedImage
 
@@ -247,6 +248,8 @@ class _RecipeMaker(RecipeDraft):
             how = "it has turns by quarters" if is_turned else "its windows are cut by a rule"
             raise UnexplainedError(f"{how} that no view of the Loader has")
         made.view = view
+        if leaf.decoding == TURNED:
+            note_turns(made, self.look, leaf)
         if isinstance(by, PictureExplanation) and by.crops:  # a view of the field's own
             made.view, made.crops = "None", view.replace("hr.CenterCrop(", f"hr.{by.crops}(")
             made.arguments.append(f"view={made.crops}")
@@ -282,7 +285,7 @@ class _RecipeMaker(RecipeDraft):
             count = shape[1] if shape[0] == 3 else shape[0]
             why = f"it stacks {count} pictures, and only single ones are sought in files"
             raise UnexplainedError(f"{why}: see hr.TenCrop, copies= and columns of several images")
-        warps = ", ".join(dict.fromkeys(name for each in self.look.samples for name in each.warps))
+        warps = ", ".join(dict.fromkeys(one.function for each in self.look.samples for one in each.turned))
         turned = f"; the script turns or warps pictures by {warps}: see hr.RandomAffine" if warps else ""
         if len(shape) != 3 or not leaf.is_random:
             why = "these values match no file and no column that was read"

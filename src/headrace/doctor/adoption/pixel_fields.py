@@ -11,8 +11,8 @@ import headrace as hr
 from headrace.doctor.adoption.recipe import UnexplainedError
 from headrace.doctor.adoption.view_codes import evaluated
 from headrace.doctor.explain import GREY, Box, LeafPlacement, MaskExplanation, PictureExplanation, PlaneExplanation
-from headrace.doctor.explain.look import LeafPath, LiveTransform
-from headrace.doctor.explain.samples import LeafExplanation
+from headrace.doctor.explain.look import LeafPath, LiveTransform, Look
+from headrace.doctor.explain.samples import LeafExplanation, spread
 from headrace.doctor.probe.look.held_objects import READ
 from headrace.doctor.session.after_run import AdoptedPart
 
@@ -342,6 +342,20 @@ def note_own_pixels(made: LeafField, by: PictureExplanation) -> None:
     how = f"99 % of its pixels are within {by.levels:.0f} levels of it in half of the samples"
     how = "it is scaled by another factor in each sample" if by.is_scaled_by_sample else how
     made.note("hr.Image()", "check", f"its window is known, and the script filters or colours it in its own way: {how}")
+
+
+def note_turns(made: LeafField, look: Look, leaf: LeafExplanation) -> None:
+    """Add the rotation of the pictures that a leaf shows windows of, and remarks about its differences."""
+    degrees = [one.degrees for each in look.samples for one in each.turned if one.degrees is not None]
+    made.augment = f"hr.RandomRotation({max(map(abs, degrees)):.2g})"
+    note = f"{len(degrees)} turns were seen, from {min(degrees):.2g} to {max(degrees):.2g} degrees"
+    where = "the Loader turns the window, the script the picture around it"
+    made.note(made.augment, "check", f"{note}; {where}", "augment")
+    files = [each.pictures[leaf.input or 0]["plain"].shape[:2] for each in spread(look.samples)]
+    shapes = [each.source.shape[:2] for each in leaf.seen]
+    if shapes != files:
+        height, width = shapes[0]
+        made.note("hr.RandomCrop", "check", f"the script first cuts {height} x {width} pixels out of each file", "view")
 
 
 def parts_of(transform: LiveTransform, place: str) -> Iterator[AdoptedPart]:

@@ -11,6 +11,7 @@ from typing import Any
 import headrace as hr
 from headrace.doctor.explain import Box, LeafPlacement
 from headrace.doctor.explain.look import LiveTransform, Look
+from headrace.doctor.explain.placements import is_scaled
 
 _MOST_CHOSEN = 4
 """Maximum number of distinct scales that count as chosen from a list; more are drawn from a range."""
@@ -83,7 +84,7 @@ def _of_wholes(
         return f"hr.Resize({size}{flip})"
     shorts, sizes = sorted({min(one.size) for one in placements}), {one.size for one in placements}
     whole = shorts[0] if len(sizes) > 1 else next(iter(sizes))
-    if all(_keeps_ratio(one.size, box) for one, box in zip(placements, wholes, strict=True)):
+    if all(is_scaled(one.size, (box.height, box.width)) for one, box in zip(placements, wholes, strict=True)):
         whole = shorts[0]
     elif len(sizes) > 1:
         return None
@@ -99,11 +100,6 @@ def _of_wholes(
 def _of_whole(one: LeafPlacement, whole: Box) -> LeafPlacement:
     """Return a window that is not resampled as a part of the whole picture."""
     return replace(one, window=whole, size=(whole.height, whole.width), at=(one.window.top, one.window.left))
-
-
-def _keeps_ratio(size: tuple[int, int], whole: Box) -> bool:
-    by = min(size) / min(whole.height, whole.width)
-    return max(abs(size[0] - whole.height * by), abs(size[1] - whole.width * by)) <= 1
 
 
 def _spread(shorts: Sequence[int]) -> list[int]:

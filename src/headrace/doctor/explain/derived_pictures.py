@@ -84,7 +84,8 @@ def near_picture(seen: Sequence[Sighting], view: Sequence[LeafPlacement]) -> Pic
         leaves = [one.upright(sided(each.leaf, layout)) for each, one in zip(seen, view, strict=True)]
         if leaves[0].shape[2] != 3 or any(each.source.ndim != 3 or each.source.dtype != np.uint8 for each in seen):
             continue
-        tried = [_near(name, layout, leaves, seen, view) for name in ("triangle", "linear")]
+        names = ("triangle", "linear") if any(one.is_resampled for one in view) else (UNSCALED,)
+        tried = [_near(name, layout, leaves, seen, view) for name in names]
         return min((one for one in tried if one is not None), key=lambda one: one.levels, default=None)
     return None
 

@@ -23,6 +23,8 @@ from headrace.errors import SessionError
 LeafPath = tuple[str | int, ...]
 _ORIENTATION = 0x0112  # EXIF
 _NUMPY = b"\x93NUMPY"
+TURNED = "turned"
+"""Decoding of a picture that the script turned."""
 
 
 def path_text(path: LeafPath) -> str:
@@ -42,6 +44,17 @@ class LeafValue:
 
 
 @dataclass(frozen=True)
+class TurnedPicture:
+    """Picture that a function of the script turned or warped."""
+
+    function: str
+    degrees: float | None
+    """Counter-clockwise angle; None for anything but a rotation about the centre."""
+    pixels: Array | None
+    """The result; None if it was not kept."""
+
+
+@dataclass(frozen=True)
 class LookedSample:
     """One repetition of making one sample."""
 
@@ -57,8 +70,7 @@ class LookedSample:
     key: str | None = None
     members: Mapping[str, bytes] = field(default_factory=dict)
     """Source files by column, if `hr.open` reads their container; inputs name the column as member."""
-    warps: tuple[str, ...] = ()
-    """Functions that turned or warped a picture."""
+    turned: tuple[TurnedPicture, ...] = ()
 
     @cached_property
     def leaves(self) -> dict[LeafPath, LeafValue]:
@@ -83,8 +95,14 @@ class LookedSample:
 
     @cached_property
     def pictures(self) -> list[dict[str, Array]]:
-        """Arrays that each input may decode to, by decoding."""
-        return [decoded(data) for data in self.inputs]
+        """Arrays that each input may decode to, by decoding, with the array that a rotation made of it."""
+        found = [decoded(data) for data in self.inputs]
+        for ndim in (2, 3):
+            plain = [each for each in found if "plain" in each and each["plain"].ndim == ndim]
+            turned = [each.pixels for each in self.turned if each.pixels is not None and each.pixels.ndim == ndim]
+            for each, pixels in zip(plain, turned, strict=True) if len(plain) == len(turned) else ():
+                each[TURNED] = pixels
+        return found
 
 
 @dataclass(frozen=True)
@@ -294,9 +312,16 @@ def _samples(all_said: Sequence[Mapping[str, Any]], held: bytes) -> list[LookedS
         leaves = {tuple(leaf["path"]): _leaf(leaf, held) for leaf in said["leaves"]}
         found = tuple(named.get(data, place) for data, place in zip(inputs, places, strict=True))
         boxes, sizes = tuple(Box(*each) for each in said["boxes"]), tuple((each[0], each[1]) for each in said["sizes"])
-        making, warps = (said["index"], said["making"]), tuple(map(str, said["warps"]))
-        samples.append(LookedSample(*making, leaves, inputs, found, boxes, sizes, said["key"], members, warps))
+        turned = tuple(_turned(each, held) for each in said["turned"])
+        making = said["index"], said["making"]
+        samples.append(LookedSample(*making, leaves, inputs, found, boxes, sizes, said["key"], members, turned))
     return samples
+
+
+def _turned(said: Mapping[str, Any], held: bytes) -> TurnedPicture:
+    degrees = said["degrees"]
+    pixels = _leaf(said, held).value if said.get("kind") == "array" else None
+    return TurnedPicture(str(said["function"]), None if degrees is None else float(degrees), pixels)
 
 
 def _bytes(held: bytes, at: Sequence[int]) -> bytes:

@@ -256,5 +256,11 @@ def _short_sides(window: Box, sizes: Sequence[tuple[int, int]]) -> Iterator[tupl
         yield (short, int(short * width / height)) if height <= width else (int(short * height / width), short)
 
 
+def is_scaled(size: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+    """Return True if a size is another's at one scale, up to a pixel."""
+    by = min(size[:2]) / min(whole[:2])
+    return max(abs(size[0] - whole[0] * by), abs(size[1] - whole[1] * by)) <= 1
+
+
 def cut(picture: Array, window: Box) -> Array:
     return picture[window.top : window.top + window.height, window.left : window.left + window.width]

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from headrace.doctor.explain.derived_pictures import explain_crops, near_picture
-from headrace.doctor.explain.look import LeafPath, LeafValue, Look, LookedSample
+from headrace.doctor.explain.look import TURNED, LeafPath, LeafValue, Look, LookedSample
 from headrace.doctor.explain.masks import MaskExplanation, explain_mask
 from headrace.doctor.explain.pictures import LeafPlacement, PictureExplanation, Sighting, explain_picture
-from headrace.doctor.explain.placements import UNTRANSPOSED, known_placements
+from headrace.doctor.explain.placements import UNTRANSPOSED, Box, is_scaled, known_placements
 from headrace.doctor.explain.planes import PlaneExplanation, explain_plane
 from headrace.doctor.explain.values import (
     CallExplanation,
@@ -79,7 +79,26 @@ def explain_look(look: Look, most_s: float = MOST_S) -> dict[LeafPath, LeafExpla
     for path in (path for path, leaf in found.items() if leaf.is_array and leaf.by is None):
         again = _explained_array(path, samples, views, 0.0)
         found[path] = again if again.by is not None else replace(found[path], near=_near(path, samples, views))
-    return {path: found[path] for path in paths}
+    return {path: _before_turn(found[path], samples) for path in paths}
+
+
+def _before_turn(leaf: LeafExplanation, samples: Sequence[LookedSample]) -> LeafExplanation:
+    """Return the explanation by windows of turned pictures as windows of the files, if these were turned whole."""
+    by, number = leaf.by, leaf.input
+    if leaf.near is not None:
+        leaf = replace(leaf, near=_before_turn(leaf.near, samples))
+    if leaf.decoding != TURNED or number is None or not isinstance(by, ArrayExplanation):
+        return leaf
+    files = [each.pictures[number]["plain"] for each in spread(samples)]
+    pairs = list(zip((each.source.shape for each in leaf.seen), (file.shape for file in files), strict=True))
+    if not all(is_scaled(*pair) for pair in pairs):
+        return leaf
+    placements = tuple(
+        one if turned[:2] == file[:2] else replace(one, window=Box(0, 0, *file[:2]), size=turned[:2], at=one.window[:2])
+        for one, (turned, file) in zip(by.placements, pairs, strict=True)
+    )
+    seen = [replace(each, source=file) for each, file in zip(leaf.seen, files, strict=True)]
+    return replace(leaf, by=replace(by, placements=placements), seen=seen)
 
 
 def is_coloured(leaf: LeafValue) -> bool:
@@ -175,8 +194,9 @@ def spread(samples: Sequence[LookedSample]) -> list[LookedSample]:
 
 def sightings(path: LeafPath, number: int, samples: Sequence[LookedSample]) -> Iterator[tuple[str, list[Sighting]]]:
     """Yield, by decoding, a leaf of each sample with the image of one input. Orientation may change the pixels."""
-    for decoding in dict.fromkeys(name for each in samples for name in each.pictures[number]):
-        fallback = "plain" if decoding == "exif" else decoding
+    names = dict.fromkeys(name for each in samples for name in each.pictures[number])
+    for decoding in (TURNED,) if TURNED in names else names:
+        fallback = "plain" if decoding in ("exif", TURNED) else decoding
         found = [each.pictures[number].get(decoding, each.pictures[number].get(fallback)) for each in samples]
         if all(picture is not None for picture in found):
             yield (

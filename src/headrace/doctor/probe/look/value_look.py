@@ -306,7 +306,11 @@ def _looked_at(
         sys.modules["numpy"].save(picture, held[index].squeeze())
         at = content.put(picture.getvalue())
         said["inputs"].append({"path": None, "member": None, "at": at})
-    said.update(boxes=trace.boxes, sizes=trace.sizes, warps=trace.warps)
+    said["turned"] = [
+        {"function": one.function, "degrees": one.degrees, **({} if one.pixels is None else _leaf(one.pixels, content))}
+        for one in trace.turned
+    ]
+    said.update(boxes=trace.boxes, sizes=trace.sizes)
     return said
 
 

@@ -7,6 +7,7 @@ from a call is only tried first.
 from __future__ import annotations
 
 import functools
+import math
 import os
 import sys
 import threading
@@ -19,6 +20,8 @@ MOST_TRACED_BYTES = 256 << 20
 """Maximum bytes of all inputs of a sample."""
 MOST_INPUTS = 64
 MOST_HINTS = 64
+_UNSCALED = 1e-3
+"""Maximum relative difference in size after a rotation."""
 Hint = tuple[int, ...]
 Note = Callable[[Any, Any, Any], None]
 """Receives the arguments of a call and its result."""
@@ -32,6 +35,14 @@ class TracedInput:
         self.member: str | None = None
 
 
+class TurnedPicture:
+    """Picture that a function turned or warped."""
+
+    def __init__(self, function: str, degrees: float | None, pixels: Any) -> None:
+        """`degrees` is its counter-clockwise angle, None for anything but a rotation; `pixels` an array or None."""
+        self.function, self.degrees, self.pixels = function, degrees, pixels
+
+
 class ValueTrace:
     """Trace of imported decoders and geometry functions in this thread, from `begin` to `end`."""
 
@@ -43,8 +54,7 @@ class ValueTrace:
         """Top, left, height and width of crop windows."""
         self.sizes: list[Hint] = []
         """Height and width of resampled images."""
-        self.warps: list[str] = []
-        """Functions that turned or warped a picture."""
+        self.turned: list[TurnedPicture] = []
         self._patches = Patches()
         self._thread = threading.get_ident()
         self._is_inside = False
@@ -58,9 +68,9 @@ class ValueTrace:
         for module, hints in _GEOMETRY.items():
             for name, find in hints.items():
                 self._follow(module, name, None, functools.partial(self._hinted, find))
-        for module, names in _WARPS.items():
-            for name in names:
-                self._follow(module, name, None, functools.partial(self._warped, f"{module}.{name}"))
+        for module, warps in _WARPS.items():
+            for name, angle in warps.items():
+                self._follow(module, name, None, functools.partial(self._turned, f"{module}.{name}", angle))
         for module, members in _MEMBERS.items():
             for name, take in members.items():
                 self._follow(module, name, None, functools.partial(self._read_member, take))
@@ -131,8 +141,7 @@ class ValueTrace:
         self._members.extend(take(args, kwargs, result))
 
     def _take(self, data: bytes, path: str | None) -> None:
-        held = len(data) + sum(len(each.data) for each in self.inputs)
-        if len(data) > MOST_INPUT_BYTES or held > MOST_TRACED_BYTES:
+        if not self._has_room(len(data)):
             return
         if all(each.data != data for each in self.inputs):
             self.inputs.append(TracedInput(data, path))
@@ -144,9 +153,21 @@ class ValueTrace:
         if size is not None and size not in self.sizes and len(self.sizes) < MOST_HINTS:
             self.sizes.append(size)
 
-    def _warped(self, name: str, args: Any, kwargs: Any, _: Any) -> None:
-        if name not in self.warps:
-            self.warps.append(name)
+    def _turned(self, function: str, angle: Callable[..., Any], args: Any, kwargs: Any, result: Any) -> None:
+        """Keep what a function made, before the script changes it in place."""
+        numpy = sys.modules["numpy"]
+        degrees, pixels = angle(args, kwargs), None if hasattr(result, "numpy") else numpy.array(result)
+        known = [each.pixels for each in self.turned if each.pixels is not None]
+        if pixels is not None and any(numpy.array_equal(pixels, each) for each in known):
+            return  # a library's function calls another's
+        is_kept = degrees is not None and pixels is not None and self._has_room(pixels.nbytes)
+        if len(self.turned) < MOST_INPUTS:
+            self.turned.append(TurnedPicture(function, degrees, pixels if is_kept else None))
+
+    def _has_room(self, size: int) -> bool:
+        held = sum(len(each.data) for each in self.inputs)
+        held += sum(each.pixels.nbytes for each in self.turned if each.pixels is not None)
+        return size <= MOST_INPUT_BYTES and held + size <= MOST_TRACED_BYTES
 
 
 def _first(args: Any, kwargs: Any) -> Any:
@@ -199,6 +220,20 @@ def _torchvision_crop(args: Any, kwargs: Any) -> tuple[Hint | None, Hint | None]
     return tuple(map(int, given)), None
 
 
+def _pillow_angle(args: Any, kwargs: Any) -> float | None:
+    is_plain = not any(args[3:6]) and not any(kwargs.get(name) for name in ("expand", "center", "translate"))
+    return float(args[1] if len(args) > 1 else kwargs["angle"]) if is_plain else None
+
+
+def _opencv_angle(args: Any, kwargs: Any) -> float | None:
+    (cos, sin, _), _ = (args[1] if len(args) > 1 else kwargs["M"]).tolist()
+    return math.degrees(math.atan2(sin, cos)) if abs(math.hypot(cos, sin) - 1) < _UNSCALED else None
+
+
+def _no_angle(args: Any, kwargs: Any) -> None:
+    return None
+
+
 def _window(array: Any) -> Hint | None:
     """Return the window of an image that an array is a view of; None if the array owns its memory."""
     numpy, base = sys.modules["numpy"], array.base
@@ -241,13 +276,13 @@ _GEOMETRY: dict[str, dict[str, Callable[[Any, Any], tuple[Any, Any]]]] = {
     "torchvision.transforms.functional": {"crop": _torchvision_crop, "resized_crop": _torchvision_crop},
 }
 """Geometry functions by module, with the finder of a call's window and size; not v2, which looks up by function."""
-_WARPS = {
-    "PIL.Image": ("Image.rotate",),
-    "cv2": ("warpAffine", "warpPerspective", "remap"),
-    "scipy.ndimage": ("rotate", "affine_transform"),
-    "torchvision.transforms.functional": ("rotate", "affine", "perspective"),
+_WARPS: dict[str, dict[str, Callable[[Any, Any], Any]]] = {
+    "PIL.Image": {"Image.rotate": _pillow_angle},
+    "cv2": {"warpAffine": _opencv_angle, "warpPerspective": _no_angle, "remap": _no_angle},
+    "scipy.ndimage": {"rotate": _no_angle, "affine_transform": _no_angle},
+    "torchvision.transforms.functional": {"rotate": _no_angle, "affine": _no_angle, "perspective": _no_angle},
 }
-"""Functions by module after which a picture shows no window of its file."""
+"""Functions by module after which a picture shows no window of its file, with the finder of a rotation's angle."""
 _MEMBERS: dict[str, dict[str, Callable[[Any, Any, Any], list[tuple[bytes, str, str]]]]] = {
     "tarfile": {"TarFile.extractfile": _tar_member},
     "zipfile": {"ZipFile.read": _zip_member},
