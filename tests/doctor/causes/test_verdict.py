@@ -268,10 +268,12 @@ def test_memory_that_workers_copy_is_said_whatever_it_weighs(tmp_path, monkeypat
 
 
 def test_what_is_read_from_disk_weighs_what_is_waited_for_reading(tmp_path, monkeypatch):
+    """Too few workers weigh the whole wait, and come after it, since more workers only hide it."""
     from_disk = Finding("reads-from-disk", 0.1, "All of it comes from disk.", "", "")
     monkeypatch.setattr(storage, "of_machines", lambda find: lambda run: [from_disk] if "disk" in find.__name__ else [])
     stages = {"read:file": 9_000, "decode:PIL": 3_000}
-    told = diagnose(made_session(tmp_path, MadeRun(stages=stages)))
+    told = diagnose(made_session(tmp_path, MadeRun(stages=stages), machines=[machine(cores=16)]))
+    assert [one.code for one in told.findings[:3]] == ["stage-read", "reads-from-disk", "few-workers"]
     (found,) = [one for one in told.findings if one.code == "reads-from-disk"]
     assert found.weight == pytest.approx(0.75 * told.wait_share, rel=0.01)
     assert codes(told)[-1] == "reads-from-disk"

@@ -17,6 +17,7 @@ from headrace.doctor.causes.stages import COSTLY_LINE, by_category, category, na
 from headrace.doctor.causes.stalled import STALLS
 from headrace.doctor.causes.start_up import SLOW_START
 from headrace.doctor.causes.uneven_ranks import DEVICE_PARTS, LATE_RANK, RANKS_APART, SHAPES
+from headrace.doctor.causes.workers import FEW_WORKERS
 from headrace.doctor.measure import (
     BOUND,
     DATA_WORK,
@@ -250,15 +251,19 @@ def diagnose(session: Session) -> Diagnosis:
 
 
 def findings(run: Run) -> list[Finding]:
-    """Return all findings by weight; among equals, what leads comes first."""
+    """Return all findings by weight; among equals, what leads comes first.
+
+    Too few workers come last, since more workers hide whatever makes batches slow: reads from disk weigh as much as the
+    stage that reads, and are its cause.
+    """
     is_measured = run.view is not None and run.view.budget is not None
     causes = [one for one in all_causes() if is_measured or one.order != MACHINE]
     found = [(cause.order, one) for cause in causes if cause.find is not None for one in cause.find(run)]
     is_bound = run.view is not None and (run.view.data_share or 0.0) >= BOUND
     most = max((one.weight for order, one in found if order == LEADS), default=1.0) if is_bound else 1.0
 
-    def place(order: str, finding: Finding) -> tuple[float, bool, float]:
+    def place(order: str, finding: Finding) -> tuple[float, bool, bool, float]:
         weight = finding.weight if order in (LEADS, APART) else min(finding.weight, most)
-        return -weight, order != LEADS, -finding.weight
+        return -weight, order != LEADS, finding.code == FEW_WORKERS, -finding.weight
 
     return [one for _, one in sorted(found, key=lambda each: place(*each))]

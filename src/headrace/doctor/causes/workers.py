@@ -17,6 +17,7 @@ from headrace.doctor.quantities import counted, duration, number, percent, size
 from headrace.doctor.session.model import Session
 from headrace.doctor.simulate import Prediction, setting
 
+FEW_WORKERS = "few-workers"
 BUSY = 0.9
 """Share of time from which workers count as always busy."""
 IDLE = 0.7
@@ -76,7 +77,7 @@ def _too_few_cores(view: TrainerView, making: LoaderProduction, cores: float) ->
 def _too_few_workers(view: TrainerView, making: LoaderProduction, cores: float) -> Finding:
     rest = "never rests, and uses" if making.workers == 1 else "never rest, and use"
     return Finding(
-        "few-workers",
+        FEW_WORKERS,
         view.wait_share or 0.0,
         f"The loader's {counted(making.workers, 'worker')} {rest} {making.cores:.1f} of {cores:g} cores.",
         f"busy {percent(making.busy)} of the time, {duration(making.batch_us)} a batch",
@@ -185,10 +186,10 @@ def bytes_a_worker(case: Case) -> float | None:
 CAUSE = Cause(
     findings={
         "cores": "Making batches as fast as the trainer takes them needs more cores than there are.",
-        "few-workers": "Workers never rest, and 30 % of the cores or more are free.",
+        FEW_WORKERS: "Workers never rest, and 30 % of the cores or more are free.",
     },
     find=worker_findings,
-    explains=("cores", "few-workers"),
+    explains=("cores", FEW_WORKERS),
     remedies=[
         RemedyKind(
             "workers",
