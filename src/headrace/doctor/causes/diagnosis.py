@@ -5,17 +5,14 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator, Sequence
 
-from headrace.doctor.causes.batch_queue import OUT_OF_ORDER
 from headrace.doctor.causes.cause import APART, LEADS, MACHINE, Run, all_causes
 from headrace.doctor.causes.cores import TAKEN
-from headrace.doctor.causes.loop_work import at_line, loop_verdict
+from headrace.doctor.causes.loop_work import SLOW_START, at_line, loop_verdict
 from headrace.doctor.causes.memory import COPY_ON_WRITE
-from headrace.doctor.causes.processes import EXCEPTION, failed_process, gone_first, hanging, lost_peer
+from headrace.doctor.causes.processes import EXCEPTION, SHARED_HANDLE, failed_process, gone_first, hanging, lost_peer
 from headrace.doctor.causes.remedy import control_means_us
-from headrace.doctor.causes.shared_handles import SHARED_HANDLE
-from headrace.doctor.causes.stages import COSTLY_LINE, by_category, category, named, who
+from headrace.doctor.causes.stages import COSTLY_LINE, OUT_OF_ORDER, by_category, category, named, who
 from headrace.doctor.causes.stalled import STALLS
-from headrace.doctor.causes.start_up import SLOW_START
 from headrace.doctor.causes.uneven_ranks import DEVICE_PARTS, LATE_RANK, RANKS_APART, SHAPES
 from headrace.doctor.causes.workers import FEW_WORKERS
 from headrace.doctor.measure import (
