@@ -214,13 +214,6 @@ def test_workers_that_a_failing_trainer_ended_did_not_die(tmp_path, error):
     assert "killed" not in [finding.code for finding in diagnose(session).findings]
 
 
-def test_evidence_that_was_cut_is_told(tmp_path):
-    session = made_session(tmp_path)
-    session.processes[1].cut = True
-    (found,) = [one for one in diagnose(session).findings if one.code == "cut"]
-    assert (quantities(found.text), found.evidence) == (["1"], "101")
-
-
 def test_the_trainer_that_waits_longest_is_the_one_that_is_told_of(tmp_path):
     session = made_session(tmp_path, MadeRun(stages={"decode:a": 100}), MadeRun(pid=300, stages=LOOKUP))
     assert named("lookup:tarfile") in diagnose(session).verdict.text

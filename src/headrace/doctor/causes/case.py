@@ -14,6 +14,7 @@ from headrace.doctor.edits import LoaderScript, ScriptSources, WantedEdit, parse
 from headrace.doctor.measure import (
     Diagnosis,
     Finder,
+    Finding,
     Host,
     Join,
     LoaderProduction,
@@ -129,6 +130,9 @@ class Case:
         if items is None and self.making.item_samples > 1:
             items = 1.0  # an item is the batch
         return None if items is None else items * self.making.item_samples
+
+    def finding(self, code: str) -> Finding | None:
+        return next((one for one in self.diagnosis.findings if one.code == code), None)
 
     def part_us(self, name: str) -> float:
         """Return the mean time per step of one part of the step, on the training thread."""

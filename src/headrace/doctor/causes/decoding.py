@@ -178,7 +178,7 @@ def _is_of_pixels(size: Sequence[int]) -> bool:
 
 def select_columns(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose to leave out the columns that a finding names."""
-    found = next((one for one in case.diagnosis.findings if one.code == UNUSED), None)
+    found = case.finding(UNUSED)
     if found is None:
         return None
     without = scaled(case.stages("decode"))(0.0)

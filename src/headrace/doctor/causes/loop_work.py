@@ -11,11 +11,12 @@ from headrace.doctor.causes.case import MEDIUM, WORTH, WORTH_SAYING, Case
 from headrace.doctor.causes.cause import APART, LEADS, Cause, Proposal, RemedyKind, of_steps
 from headrace.doctor.causes.remedy import FEW_LINES
 from headrace.doctor.causes.stages import place_words
-from headrace.doctor.measure import BOUND, DATA_WORK, UNSEEN, WAIT, Finding, TrainerView, pass_of, whole_fact
+from headrace.doctor.measure import DATA_WORK, UNSEEN, WAIT, Finding, TrainerView, pass_blocks, pass_of, whole_fact
 from headrace.doctor.quantities import counted, duration, percent
 from headrace.doctor.session.model import Session
 from headrace.doctor.simulate import FeedSetup, StageChange, name_of
 
+LOOP_WORK, BEFORE_MODEL = "data-work", "before-model"
 MOST_LINES = 3
 WORTH_A_LINE = 0.1
 """Minimum share of the samples for a line to be named."""
@@ -26,10 +27,10 @@ def loop_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     share, unit = view.share(DATA_WORK), view.training.unit
     if share >= WORTH:
         yield Finding(
-            "data-work",
+            LOOP_WORK,
             share,
             f"{percent(share)} of each {unit} is data work in the training loop itself, before the model is called"
-            f"{at_line(view)}.",
+            f"{_at_line(view)}.",
             _evidence(view, DATA_WORK),
             "Do it in the dataset, in collate_fn or in the loader: workers then do it while the model trains. What a "
             "GPU does faster, such as a cast or a normalisation, belongs after the copy to it.",
@@ -37,9 +38,9 @@ def loop_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     share = view.share(UNSEEN)
     if share >= WORTH and view.trainer.lines:
         yield Finding(
-            "before-model",
+            BEFORE_MODEL,
             share,
-            f"{percent(share)} of each {unit} passes before the model is called{at_line(view)}.",
+            f"{percent(share)} of each {unit} passes before the model is called{_at_line(view)}.",
             _evidence(view, UNSEEN),
             "If that line makes batches: a DataLoader with workers makes them while the model trains.",
         )
@@ -62,24 +63,13 @@ def data_work(case: Case, kind: RemedyKind) -> Proposal | None:
     return kind.tried(
         case,
         change,
-        why=f"Data work in the loop takes {duration(us)} of a step{at_line(case.view)}. Workers could do it while the "
+        why=f"Data work in the loop takes {duration(us)} of a step{_at_line(case.view)}. Workers could do it while the "
         "model trains.",
         confidence=MEDIUM,
     )
 
 
-def loop_verdict(view: TrainerView) -> str:
-    """Return a sentence on the share of a step that is data work in the loop; empty if it is small."""
-    share = view.share(DATA_WORK)
-    if view.wait_share is None or share < BOUND:
-        return ""
-    more = "Another " if view.wait_share >= BOUND else ""
-    return (
-        f"{more}{percent(share)} of each {view.training.unit} is data work in the training loop itself{at_line(view)}."
-    )
-
-
-def at_line(view: TrainerView) -> str:
+def _at_line(view: TrainerView) -> str:
     """Return text such as `, most of it at train.py:31 (normalise)`; empty if no line was seen."""
     lines = [line for line in _lines(view) if line[1] >= WORTH_A_LINE]
     if not lines:
@@ -100,14 +90,14 @@ def _evidence(view: TrainerView, part: str) -> str:
 
 CAUSE = Cause(
     findings={
-        "data-work": "The training loop itself works on batches for 2 % of a step or more.",
-        "before-model": "2 % of a step or more passes before the model is called, where no source of batches was seen.",
+        LOOP_WORK: "The training loop itself works on batches for 2 % of a step or more.",
+        BEFORE_MODEL: "2 % of a step or more passes before the model is called, where no source of batches was seen.",
     },
     find=of_steps(loop_findings),
     order=LEADS,
     remedies=[
         RemedyKind(
-            "data-work",
+            LOOP_WORK,
             "Data work of the training loop done by the workers",
             FEW_LINES,
             data_work,
@@ -165,12 +155,7 @@ def evaluation_findings(session: Session, view: TrainerView) -> Iterator[Finding
     # The loop blocks on batches, and on workers that start and shut down.
     waits: list[tuple[float, float, int]] = [
         *zip(fetches.start, fetches.duration, fetches.pass_, strict=True),
-        *((one.start, one.ready - one.start, one.number) for one in view.trainer.passes),
-        *(
-            (one.last_start, one.last, one.number)
-            for one in view.trainer.passes
-            if one.last is not None and one.last_start is not None
-        ),
+        *((start, us, one.number) for one in view.trainer.passes for start, us in pass_blocks(one)),
     ]
     waited: Counter[int] = Counter()
     for start, blocked, pass_ in waits:

@@ -1,4 +1,4 @@
-"""Processes that hang, die or cannot be observed, and handles that workers share across a fork."""
+"""Processes that hang or die, and handles that workers share across a fork."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def gone_first(session: Session) -> str:
 
 
 def process_findings(run: Run) -> Iterator[Finding]:
-    """Yield processes that hang, died, or were not fully observed."""
+    """Yield processes that hang or died."""
     session = run.session
     for hung, stack in () if session.outcome.why == "stalled" else hanging(session):
         lines = [line.strip() for line in stack.strip().splitlines()[-LAST_LINES:]]
@@ -80,15 +80,6 @@ def process_findings(run: Run) -> Iterator[Finding]:
             "a fork.",
         )
     yield from _killed(session)
-    cut = [process for process in session.processes if process.cut]
-    if cut:
-        yield Finding(
-            "cut",
-            0.0,
-            f"The evidence of {counted(len(cut), 'process')} is a sample, or ends in the middle.",
-            ", ".join(str(process.pid) for process in cut[:10]),
-            "Shares are those of the steps and batches that were written.",
-        )
 
 
 def hanging(session: Session) -> Iterator[tuple[ProbedProcess, str]]:
@@ -131,7 +122,6 @@ PROCESSES = Cause(
     findings={
         "hung": "A process has spent far longer on one batch than on any before.",
         "killed": "Something killed a worker, or it crashed in native code.",
-        "cut": "The evidence of a process is a sample, or ends in the middle.",
     },
     find=process_findings,
     order=APART,
