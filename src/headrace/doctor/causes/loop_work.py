@@ -1,4 +1,4 @@
-"""The training loop's own work: on batches, before the first step, and in evaluations."""
+"""The training loop's own work: on batches, in copies to the device, before the first step, and in evaluations."""
 
 from __future__ import annotations
 
@@ -9,12 +9,24 @@ from dataclasses import replace
 
 from headrace.doctor.causes.case import MEDIUM, WORTH, WORTH_SAYING, Case
 from headrace.doctor.causes.cause import APART, LEADS, Cause, Proposal, RemedyKind, of_steps
-from headrace.doctor.causes.remedy import FEW_LINES
+from headrace.doctor.causes.remedy import FEW_LINES, ONE_LINE, SETTING
 from headrace.doctor.causes.stages import place_words
-from headrace.doctor.measure import DATA_WORK, UNSEEN, WAIT, Finding, TrainerView, pass_blocks, pass_of, whole_fact
-from headrace.doctor.quantities import counted, duration, percent
+from headrace.doctor.edits import WantedEdit
+from headrace.doctor.measure import (
+    COPY,
+    DATA_WORK,
+    UNSEEN,
+    WAIT,
+    Finding,
+    TrainerView,
+    pass_blocks,
+    pass_of,
+    uses_gpu,
+    whole_fact,
+)
+from headrace.doctor.quantities import counted, duration, percent, size
 from headrace.doctor.session.model import Session
-from headrace.doctor.simulate import FeedSetup, StageChange, name_of
+from headrace.doctor.simulate import Factor, FeedSetup, StageChange, name_of
 
 LOOP_WORK, BEFORE_MODEL = "data-work", "before-model"
 MOST_LINES = 3
@@ -193,4 +205,85 @@ EVALUATIONS = Cause(
     find=of_steps(evaluation_findings),
     order=APART,
     explains=(EVALUATION_WAITS,),
+)
+
+
+_UNSURE = "How much of a copy runs alongside the step was not measured: the prediction assumes all to none."
+COPY_LEFT = Factor(0.0, 0.5, 1.0, False, _UNSURE)
+
+
+def pin_memory(case: Case, kind: RemedyKind) -> Proposal | None:
+    """Propose to pin batches in a thread of the trainer."""
+    if case.facts.get("pin_memory") is True or not _copies_much(case):
+        return None
+    copy_us = _copy_us(case)
+    return kind.leaving(
+        case,
+        COPY_LEFT,
+        lambda left: (
+            lambda setup: replace(setup, pinned=True, off_step_us=max(setup.off_step_us, (1 - left) * copy_us))
+        ),
+        why=f"Copies to the GPU come from memory that is not pinned and take {_copies(case)}.",
+        costs=_pinned_bytes(case),
+        arguments={"pin_memory": True},
+    )
+
+
+def device_prefetch(case: Case, kind: RemedyKind) -> Proposal | None:
+    """Propose to copy batches to the device before the step requests them."""
+    if not _copies_much(case):
+        return None
+    ahead = [] if case.batch_bytes is None else [f"{size(2 * case.batch_bytes)} of GPU memory for two batches ahead"]
+    return kind.tried(
+        case,
+        lambda setup: replace(setup, off_step_us=max(setup.off_step_us, _copy_us(case))),
+        why=f"Copies to the GPU take {_copies(case)}, and the step stands still meanwhile.",
+        confidence=MEDIUM,
+        costs=[*_pinned_bytes(case), *ahead],
+        wanted=WantedEdit(prefetcher="cuda"),
+        injects=True,
+    )
+
+
+def _copies_much(case: Case) -> bool:
+    return uses_gpu(case.session, case.view.trainer) and case.step_share(case.part_us(COPY)) >= WORTH
+
+
+def _copy_us(case: Case) -> float:
+    """Return the training thread's time to copy one batch."""
+    return case.part_us(COPY) / max(case.batches_a_step, 1.0)
+
+
+def _copies(case: Case) -> str:
+    us = case.part_us(COPY)
+    return f"{duration(us)} ({percent(case.step_share(us))}) of a step"
+
+
+def _pinned_bytes(case: Case) -> list[str]:
+    queued = 1 if case.recorded is None else case.workers * case.recorded.setup.prefetch
+    return [] if case.batch_bytes is None else [f"{size(case.batch_bytes * max(queued, 1))} of pinned memory at most"]
+
+
+COPIES = Cause(
+    remedies=[
+        RemedyKind(
+            "pin-memory",
+            "batches pinned by a thread",
+            SETTING,
+            pin_memory,
+            hint="DataLoader(…, pin_memory=True), and batch.to(device, non_blocking=True)",
+            key="loaders",
+            value='`{"0": {"pin_memory": true}}`',
+        ),
+        RemedyKind(
+            "device-prefetch",
+            "the next batch copied to the device on a side stream",
+            ONE_LINE,
+            device_prefetch,
+            hint='for batch in headrace.DevicePrefetcher(loader, "cuda"): …; with normalize=headrace.IMAGENET images '
+            "travel as bytes and become floats on the device",
+            key="device_prefetch",
+            value="`true`",
+        ),
+    ]
 )

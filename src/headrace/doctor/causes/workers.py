@@ -27,7 +27,8 @@ from headrace.doctor.quantities import counted, duration, number, percent, size
 from headrace.doctor.session.model import Session
 from headrace.doctor.simulate import Prediction, setting
 
-FEW_WORKERS = "few-workers"
+FEW_WORKERS, RESPAWN = "few-workers", "respawn"
+PERSISTENT = "DataLoader(…, persistent_workers=True), made once and not in each epoch"
 BUSY = 0.9
 """Share of time from which workers count as always busy."""
 IDLE = 0.7
@@ -228,12 +229,11 @@ def restart_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
         spent = sum(wait.parts.get(part, 0) for part in (START_UP, SHUT_DOWN) for wait in waits)
         share = spent / view.training.total_us if view.training.total_us else 0.0
         yield Finding(
-            "respawn",
+            RESPAWN,
             share if share >= WORTH_SAYING else 0.0,
-            f"Each of {counted(making.passes, 'pass')} started {counted(making.workers, 'worker')} anew.",
+            f"{_restarts(making)}.",
             f"iter() took {duration(making.start_up_us)}, its first batch {duration(making.first_batch_us)}",
-            "Look at persistent_workers=True, on a DataLoader that is made once: workers, and what they have opened, "
-            "persist between epochs.",
+            f"Write {PERSISTENT}: workers, and what they have opened, persist between epochs.",
         )
 
 
@@ -241,8 +241,8 @@ def persistent_workers(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose to keep workers alive between epochs."""
     if not case.workers or case.facts.get("persistent_workers") is True or not case.making.respawned:
         return None
-    each, passes = bytes_a_worker(case), counted(case.making.passes, "pass")
-    why = f"Each of {passes} started {counted(case.workers, 'worker')} anew: {_start(case)} of each step."
+    each, spent = bytes_a_worker(case), case.split_us(START_UP, SHUT_DOWN)
+    why = f"{_restarts(case.making)}: {duration(spent)} ({percent(case.step_share(spent))}) of each step."
     prediction = case.predict(setting(persistent=True))
     if len(case.loaders) > 1 and prediction is not None and case.is_faster(prediction):
         hint = "make the DataLoader once, before the loop over epochs, with persistent_workers=True"
@@ -259,13 +259,12 @@ def persistent_workers(case: Case, kind: RemedyKind) -> Proposal | None:
     )
 
 
-def _start(case: Case) -> str:
-    spent = case.split_us(START_UP, SHUT_DOWN)
-    return f"{duration(spent)} ({percent(case.step_share(spent))})" if case.step_us else duration(spent)
+def _restarts(making: LoaderProduction) -> str:
+    return f"Each of {counted(making.passes, 'pass')} started {counted(making.workers, 'worker')} anew"
 
 
 RESTARTS = Cause(
-    findings={"respawn": "Each pass over the data started its workers anew."},
+    findings={RESPAWN: "Each pass over the data started its workers anew."},
     find=of_steps(restart_findings),
     remedies=[
         RemedyKind(
@@ -273,7 +272,7 @@ RESTARTS = Cause(
             "workers that persist between epochs",
             SETTING,
             persistent_workers,
-            hint="DataLoader(…, persistent_workers=True), made once and not in each epoch",
+            hint=PERSISTENT,
             key="loaders",
             value='`{"0": {"persistent_workers": true}}`',
         )
