@@ -61,7 +61,7 @@ class LoaderAdoption:
     def explain(self, session: Session) -> None:
         """Explain the inspected samples. A run with data stalls that ended without inspection is restarted for it."""
         view = main_view_of(session)
-        if view is None or not (self.checks or _has_loader(view)) or session.mode != "measure":
+        if view is None or not (self.checks or view.batch_production) or session.mode != "measure":
             return
         session.notes += _cut_short(self.folder.path, session.notes)
         is_of_run = self._look.exists()
@@ -102,11 +102,7 @@ class LoaderAdoption:
 
     def pictures(self, faults: Sequence[DataFault]) -> dict[int, FaultPicture]:
         """Return pictures of the faults that `explain` found, by their place."""
-        return fault_pictures(faults, self.look, self._explained)
-
-    @property
-    def _explained(self) -> Explained:
-        return {} if self.adoption is None else self.adoption.explained
+        return fault_pictures(faults, self.look, {} if self.adoption is None else self.adoption.explained)
 
     def _is_worth_a_start(self, session: Session, view: TrainerView) -> bool:
         is_bound = view.wait_share is not None and view.wait_share >= BOUND
@@ -132,7 +128,7 @@ class LoaderAdoption:
     def trial(self, session: Session, diagnosis: Diagnosis) -> LoaderTrial | None:
         """Try the Loader on the run's files; None if there is none to try."""
         view = main_view_of(session)
-        if view is None or not _has_loader(view):
+        if view is None or not view.batch_production:
             return None
         return loader_trial(session, view, diagnosis.ranks, self.adoption, self._look, self.announce)
 
@@ -142,8 +138,3 @@ def _cut_short(folder: Path, notes: Sequence[SessionNote]) -> list[SessionNote]:
     if not (folder / (LOOK_FILE + PARTIAL)).exists() or any(note.code == NO_LOOK for note in notes):
         return []
     return [SessionNote(NO_LOOK, "The process was ended while the dataset's samples were looked at.")]
-
-
-def _has_loader(view: TrainerView) -> bool:
-    """Return True if the steps wait for a DataLoader other than the Loader."""
-    return bool(view.batch_production)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,8 +41,6 @@ LEAST_STEPS = 4
 class ComparedTime:
     """Mean of one figure in both runs, and the 95 % confidence interval of the difference, after minus before."""
 
-    kind: str
-    """`step`, `part` of it, or `stage` of producing a sample."""
     name: str
     before_us: float | None
     """Mean in the first run; None if it has no such part."""
@@ -76,10 +73,6 @@ class RunComparison:
     doubts: list[str] = field(default_factory=list)
     """Reasons why the runs may differ without any change of the program."""
 
-    @property
-    def sections(self) -> list[tuple[str, list[ComparedTime]]]:
-        return [("Step", [self.step, *self.parts]), ("A sample, by stage", self.stages)]
-
 
 def compare(before: Session, after: Session) -> RunComparison:
     """Compare two sessions by the trainer with the longest data stall. Raises SessionError if one measured no step."""
@@ -91,18 +84,26 @@ def compare(before: Session, after: Session) -> RunComparison:
                 "few optimizer steps have been observed"
             )
     first, second = (view for view in views if view is not None)
-    step = _compared(STEP, STEP, first.training.durations, second.training.durations)
-    parts = _all_compared("part", _parts(first), _parts(second), ORDER)
+    step = _compared(STEP, first.training.durations, second.training.durations)
+    parts = _all_compared(_parts(first), _parts(second), ORDER)
     old, new = _stages(before, first), _stages(after, second)
-    stages = _all_compared("stage", old, new, {**old, **new})
-    settings = list(_settings(_set(before, first), _set(after, second)))
+    stages = _all_compared(old, new, {**old, **new})
+    set_before, set_after = _set(before, first), _set(after, second)
+    settings = [
+        (name, _said(set_before.get(name)), _said(set_after.get(name)))
+        for name in dict.fromkeys([*set_before, *set_after])
+        if set_before.get(name) != set_after.get(name)
+    ]
     doubts = list(_doubts(before, after, first, second))
     return RunComparison(_verdict(step, parts, stages), step, parts, stages, settings, doubts)
 
 
 def _parts(view: TrainerView) -> dict[str, list[float]]:
-    steps = [step_parts(view.training, step) for step in view.training.steps]
-    return {name: [step.get(name, 0.0) for step in steps] for name in {name for step in steps for name in step}}
+    return _columns([step_parts(view.training, step) for step in view.training.steps])
+
+
+def _columns(rows: Sequence[dict[str, float]]) -> dict[str, list[float]]:
+    return {name: [row.get(name, 0.0) for row in rows] for name in {name for row in rows for name in row}}
 
 
 def _stages(session: Session, view: TrainerView) -> dict[str, list[float]]:
@@ -118,30 +119,24 @@ def _stages(session: Session, view: TrainerView) -> dict[str, list[float]]:
             for maker, row in join.finder(view.trainer, one).batches():
                 samples = maker.batches.samples[row] or size or 1
                 costs.append({name: wall / samples for name, (_, wall, _) in batch_stages(maker, row).items()})
-    found: dict[str, list[float]] = defaultdict(list)
-    for name in {name for batch in costs for name in batch}:
-        found[name] = [batch.get(name, 0.0) for batch in costs]
-    return found
+    return _columns(costs)
 
 
 def _all_compared(
-    kind: str, before: dict[str, list[float]], after: dict[str, list[float]], names: Sequence[str] | dict[str, object]
+    before: dict[str, list[float]], after: dict[str, list[float]], names: Iterable[str]
 ) -> list[ComparedTime]:
     """Compare every figure of either run, largest change first."""
-    found = [
-        _compared(kind, name, before.get(name, []), after.get(name, []))
-        for name in names
-        if before.get(name) or after.get(name)
-    ]
+    known = (name for name in names if before.get(name) or after.get(name))
+    found = [_compared(name, before.get(name, []), after.get(name, [])) for name in known]
     return sorted(found, key=lambda one: -abs(one.change_us))
 
 
-def _compared(kind: str, name: str, before: Sequence[float], after: Sequence[float]) -> ComparedTime:
+def _compared(name: str, before: Sequence[float], after: Sequence[float]) -> ComparedTime:
     old, old_half = _mean_and_half(before)
     new, new_half = _mean_and_half(after)
     half = math.hypot(old_half, new_half)
     change = (new or 0.0) - (old or 0.0)
-    return ComparedTime(kind, name, old, new, change - half, change + half)
+    return ComparedTime(name, old, new, change - half, change + half)
 
 
 def _mean_and_half(values: Sequence[float]) -> tuple[float | None, float]:
@@ -150,12 +145,6 @@ def _mean_and_half(values: Sequence[float]) -> tuple[float | None, float]:
         return None, 0.0
     mean, _, high = interval(values)
     return mean, high - mean
-
-
-def _settings(old: dict[str, object], new: dict[str, object]) -> Iterator[tuple[str, str, str]]:
-    for name in dict.fromkeys([*old, *new]):
-        if old.get(name) != new.get(name):
-            yield name, _said(old.get(name)), _said(new.get(name))
 
 
 def _set(session: Session, view: TrainerView) -> dict[str, object]:
@@ -223,12 +212,14 @@ def rows(compared: Sequence[ComparedTime]) -> Iterator[tuple[str, str, str, str,
             yield one.name, duration(one.before_us), duration(one.after_us), signed(one.change_us), remark
 
 
-def show_comparison(compared: RunComparison, console: Console) -> None:
+def show_compared(before: Path, after: Path) -> int:
+    """Compare two saved sessions, print the result, and return the exit status. Raises SessionError for a bad one."""
+    compared, console = compare(saved_session(before), saved_session(after)), Console()
     page = TerminalPage(console.width, ascii_only=console.options.ascii_only)
     page.sentence(compared.verdict, style="bold")
     for doubt in compared.doubts:
         page.sentence(doubt, lead="! ")
-    for title, times in compared.sections:
+    for title, times in (("Step", [compared.step, *compared.parts]), ("A sample, by stage", compared.stages)):
         if times:
             page.heading(title)
             head = TerminalRow("", ("before", "after", "change"))
@@ -238,9 +229,4 @@ def show_comparison(compared: RunComparison, console: Console) -> None:
         for name, old, new in compared.settings:
             page.sentence(f"{old} → {new}", lead=f"  {name}: ")
     page.show(console)
-
-
-def show_compared(before: Path, after: Path) -> int:
-    """Compare two saved sessions, print the result, and return the exit status. Raises SessionError for a bad one."""
-    show_comparison(compare(saved_session(before), saved_session(after)), Console())
     return 0

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from headrace.doctor.adopting import LOOK_S, LoaderAdoption
 from headrace.doctor.attach import DOCTOR_FAILED, CommandResult, exit_status, run_command
@@ -80,9 +80,10 @@ def examine(asked: Examination, outputs: Outputs) -> int:
             ended, machines = _announced_run(asked, folder, outputs)
         wait_share, status = None, ended.status
         with evidence_kept(folder):
-            reported = _reported(asked, outputs, folder, ended, machines, failed)
-            wait_share = _put_out(outputs, reported)
-            status = 0 if reported.session.outcome.why == "steps" else ended.status  # ended by the doctor
+            session, diagnosis, prescription, pictures = _reported(asked, outputs, folder, ended, machines, failed)
+            say(*outputs.put(session, diagnosis, prescription, pictures=pictures))
+            wait_share = diagnosis.data_share
+            status = 0 if session.outcome.why == "steps" else ended.status  # ended by the doctor
     return exit_status(status, wait_share=wait_share, fail_above=asked.fail_above)
 
 
@@ -131,16 +132,6 @@ def run_sampled(asked: Examination, folder: SessionFolder, outputs: Outputs) -> 
     return ended, [sampler.machine() for sampler in samplers]
 
 
-class Reported(NamedTuple):
-    """Results of a run that has ended."""
-
-    session: Session
-    diagnosis: Diagnosis
-    prescription: Prescription | None
-    pictures: Mapping[int, FaultPicture]
-    """Pictures of faults of the data, by the place of the fault."""
-
-
 def _reported(
     asked: Examination,
     outputs: Outputs,
@@ -148,10 +139,10 @@ def _reported(
     ended: CommandResult,
     machines: list[Machine],
     failed: FailedReplay | None,
-) -> Reported:
-    """Return the results of a run that has ended.
+) -> tuple[Session, Diagnosis, Prescription | None, Mapping[int, FaultPicture]]:
+    """Return the results of a run that has ended, with pictures of its faults, by their places, if a page shows them.
 
-    Pictures are made if a page shows them. `failed` is how an earlier run failed on repeated batches.
+    `failed` is how an earlier run failed on repeated batches.
     """
     session = session_of(asked, folder, ended, machines)
     session.notes += [] if failed is None else [failed.note]
@@ -177,7 +168,7 @@ def _reported(
         _prove(asked, folder, session, prescription)
         diagnosis = diagnose(session)  # two unchanged runs show the noise of figures
         prescription = prescribed(session, diagnosis)
-    return Reported(session, diagnosis, prescription, pictures)
+    return session, diagnosis, prescription, pictures
 
 
 def _prove(asked: Examination, folder: SessionFolder, session: Session, prescription: Prescription) -> None:
@@ -188,13 +179,6 @@ def _prove(asked: Examination, folder: SessionFolder, session: Session, prescrip
     or_none(lambda: prover.prove(attempts), "remedies were not all tried: that failed")
     session.proofs = [one for one in prover.proofs if one.remedies]
     session.controls = [one for one in prover.proofs if not one.remedies]
-
-
-def _put_out(outputs: Outputs, reported: Reported) -> float | None:
-    """Write the report, and return the data stall as a share of a step."""
-    session, diagnosis, prescription, pictures = reported
-    say(*outputs.put(session, diagnosis, prescription, pictures=pictures))
-    return diagnosis.data_share
 
 
 def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, machines: list[Machine]) -> Session:

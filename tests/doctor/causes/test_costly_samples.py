@@ -15,10 +15,9 @@ from report_pages import said
 
 from headrace.doctor.adoption.view_codes import evaluated
 from headrace.doctor.causes import diagnose
-from headrace.doctor.causes.decoding import ScriptView, script_view
-from headrace.doctor.causes.shared_handles import SHARED_HANDLE
-from headrace.doctor.causes.start_up import SLOW_START
-from headrace.doctor.causes.unused_decoding import UNUSED
+from headrace.doctor.causes.decoding import UNUSED, ScriptView, script_view
+from headrace.doctor.causes.loop_work import SLOW_START
+from headrace.doctor.causes.processes import SHARED_HANDLE
 from headrace.doctor.measure import Diagnosis, Finding, main_view_of
 from headrace.doctor.session.after_run import LookedImage
 from headrace.doctor.session.model import Session

@@ -23,7 +23,7 @@ from report_pages import text
 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.report.view import report_view
-from headrace.doctor.session.model import Session, SessionNote
+from headrace.doctor.session.model import Session
 from headrace.doctor.session.trainers import FirstBatch
 from headrace.doctor.simulate import Prediction
 
@@ -232,13 +232,6 @@ def test_ranks_with_other_shapes() -> None:
 
 def test_ranks_with_the_same_shapes() -> None:
     assert not is_listed(two_ranks("float32[4,3,8,8]"), "same-shape")
-
-
-def test_data_parallel() -> None:
-    session = made(FEW)
-    session.notes.append(SessionNote("data-parallel", "nn.DataParallel is used", 100))
-    found = helping(session, "ddp")
-    assert found.prediction is None
 
 
 def test_workers_that_live_on() -> None:

@@ -214,13 +214,6 @@ def test_workers_that_a_failing_trainer_ended_did_not_die(tmp_path, error):
     assert "killed" not in [finding.code for finding in diagnose(session).findings]
 
 
-def test_evidence_that_was_cut_is_told(tmp_path):
-    session = made_session(tmp_path)
-    session.processes[1].cut = True
-    (found,) = [one for one in diagnose(session).findings if one.code == "cut"]
-    assert (quantities(found.text), found.evidence) == (["1"], "101")
-
-
 def test_the_trainer_that_waits_longest_is_the_one_that_is_told_of(tmp_path):
     session = made_session(tmp_path, MadeRun(stages={"decode:a": 100}), MadeRun(pid=300, stages=LOOKUP))
     assert named("lookup:tarfile") in diagnose(session).verdict.text
@@ -268,10 +261,12 @@ def test_memory_that_workers_copy_is_said_whatever_it_weighs(tmp_path, monkeypat
 
 
 def test_what_is_read_from_disk_weighs_what_is_waited_for_reading(tmp_path, monkeypatch):
+    """Too few workers weigh the whole wait, and come after it, since more workers only hide it."""
     from_disk = Finding("reads-from-disk", 0.1, "All of it comes from disk.", "", "")
     monkeypatch.setattr(storage, "of_machines", lambda find: lambda run: [from_disk] if "disk" in find.__name__ else [])
     stages = {"read:file": 9_000, "decode:PIL": 3_000}
-    told = diagnose(made_session(tmp_path, MadeRun(stages=stages)))
+    told = diagnose(made_session(tmp_path, MadeRun(stages=stages), machines=[machine(cores=16)]))
+    assert [one.code for one in told.findings[:3]] == ["stage-read", "reads-from-disk", "few-workers"]
     (found,) = [one for one in told.findings if one.code == "reads-from-disk"]
     assert found.weight == pytest.approx(0.75 * told.wait_share, rel=0.01)
     assert codes(told)[-1] == "reads-from-disk"

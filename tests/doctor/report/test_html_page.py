@@ -19,7 +19,7 @@ from report_pages import GOLDEN
 
 from headrace.doctor.causes import Edit, diagnose
 from headrace.doctor.measure.diagnosis import Diagnosis, Statement
-from headrace.doctor.report.html_page import FOLDER, MOST_BYTES, html_page, stacked
+from headrace.doctor.report.html_page import FOLDER, MOST_BYTES, environment, html_page
 from headrace.doctor.report.run_text import ending
 from headrace.doctor.report.view import Segment, report_view
 from headrace.doctor.session.model import CommandOutcome, Session
@@ -157,18 +157,22 @@ def test_the_templates_are_in_the_wheel(tmp_path: Path) -> None:
     assert names == {path.name for path in FOLDER.iterdir()}
 
 
+def stacked(*arguments: object, **named: object) -> str:
+    return str(environment().get_template("parts.html").module.stacked(*arguments, **named))  # type: ignore[attr-defined]
+
+
 def test_pieces_lie_end_to_end() -> None:
     pieces = [Segment("data wait", 1, "a"), Segment("backward", 0, "none"), Segment("optimizer", 3, "b")]
-    shown = str(stacked(pieces, top=4, label="said", labelled=True))
+    shown = stacked(pieces, top=4, label="said", labelled=True)
     assert re.findall(r'x="([\d.]+%)" width="([\d.]+%)"', shown) == [("0%", "25%"), ("25%", "75%")]
     assert re.findall(r">(\d+ %)<", shown) == ["25 %", "75 %"]
 
 
 def test_texts_in_charts_are_escaped() -> None:
-    shown = str(stacked([Segment("data wait", 1, "</svg><script>\x1b")], top=1, label='"><b>'))
+    shown = stacked([Segment("data wait", 1, "</svg><script>\x1b")], top=1, label='"><b>')
     assert 'aria-label="&#34;&gt;&lt;b&gt;"' in shown
     assert "<title>&lt;/svg&gt;&lt;script&gt;\\x1b</title>" in shown
-    long = str(stacked([Segment("data wait", 1, "x" * 400)], top=1, label="<i>"))
+    long = stacked([Segment("data wait", 1, "x" * 400)], top=1, label="<i>")
     assert f"<title>{'x' * 299}…</title>" in long
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.doctor.causes.case import LEAST_STEPS
 from headrace.doctor.causes.cause import all_causes
 from headrace.doctor.causes.diagnosis import MOST_WORDS, diagnose
-from headrace.doctor.causes.loader import is_lost, is_unsure
+from headrace.doctor.causes.loader import is_unsure
 from headrace.doctor.causes.prescription import (
     Recommended,
     effort,

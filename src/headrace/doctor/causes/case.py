@@ -13,7 +13,7 @@ from headrace.doctor.causes.remedy import Edit
 from headrace.doctor.edits import LoaderScript, ScriptSources, WantedEdit, parsed
 from headrace.doctor.measure import (
     Diagnosis,
-    Finder,
+    Finding,
     Host,
     Join,
     LoaderProduction,
@@ -21,7 +21,6 @@ from headrace.doctor.measure import (
     TrainerView,
     host_of,
     stalls_of_peers_us,
-    uses_gpu,
     with_loaders_as_one,
 )
 from headrace.doctor.probe import without_credentials
@@ -96,22 +95,12 @@ class Case:
         return share if share is not None or self.host is None else self.host.cores
 
     @cached_property
-    def has_gpu(self) -> bool:
-        return uses_gpu(self.session, self.view.trainer)
-
-    @cached_property
     def loaders(self) -> list[int]:
         """Numbers of all DataLoaders that count as this loader: a script may create a new one each epoch."""
         as_one = {one.number: one.loader for one in with_loaders_as_one(self.view.trainer).passes}
         trainer = next(one for one in self.session.trainers if one.pid == self.view.trainer.pid)
         numbers = {one.loader for one in trainer.passes if as_one.get(one.number, one.loader) == self.making.loader}
         return sorted(numbers | {self.making.loader})
-
-    @cached_property
-    def finders(self) -> list[Finder]:
-        """Finders for this loader's batches only: a script makes evaluation batches differently."""
-        join, trainer = Join(self.session), self.view.trainer
-        return [join.finder(trainer, one) for one in trainer.passes if one.loader == self.making.loader]
 
     @cached_property
     def batch_bytes(self) -> float | None:
@@ -122,13 +111,19 @@ class Case:
 
     @cached_property
     def samples_a_batch(self) -> float | None:
-        batches = (made for finder in self.finders for made in finder.batches())
+        """Mean samples of this loader's batches: a script makes evaluation batches differently."""
+        join, trainer = Join(self.session), self.view.trainer
+        passes = (one for one in trainer.passes if one.loader == self.making.loader)
+        batches = (made for one in passes for made in join.finder(trainer, one).batches())
         known = [count for made in batches if (count := made.maker.batches.samples[made.row]) is not None]
         size = self.facts.get("batch_size")
         items = fmean(known) if known else float(size) if isinstance(size, int) else None
         if items is None and self.making.item_samples > 1:
             items = 1.0  # an item is the batch
         return None if items is None else items * self.making.item_samples
+
+    def finding(self, code: str) -> Finding | None:
+        return next((one for one in self.diagnosis.findings if one.code == code), None)
 
     def part_us(self, name: str) -> float:
         """Return the mean time per step of one part of the step, on the training thread."""

@@ -5,23 +5,20 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator, Sequence
 
-from headrace.doctor.causes.batch_queue import OUT_OF_ORDER
 from headrace.doctor.causes.cause import APART, LEADS, MACHINE, Run, all_causes
 from headrace.doctor.causes.cores import TAKEN
-from headrace.doctor.causes.loop_work import at_line, loop_verdict
+from headrace.doctor.causes.loop_work import BEFORE_MODEL, LOOP_WORK, SLOW_START
 from headrace.doctor.causes.memory import COPY_ON_WRITE
-from headrace.doctor.causes.processes import EXCEPTION, failed_process, gone_first, hanging, lost_peer
+from headrace.doctor.causes.processes import EXCEPTION, SHARED_HANDLE, failed_process, gone_first, hanging, lost_peer
 from headrace.doctor.causes.remedy import control_means_us
-from headrace.doctor.causes.shared_handles import SHARED_HANDLE
-from headrace.doctor.causes.stages import COSTLY_LINE, by_category, category, named, who
+from headrace.doctor.causes.stages import COSTLY_LINE, OUT_OF_ORDER, by_category, category, named, who
 from headrace.doctor.causes.stalled import STALLS
-from headrace.doctor.causes.start_up import SLOW_START
 from headrace.doctor.causes.uneven_ranks import DEVICE_PARTS, LATE_RANK, RANKS_APART, SHAPES
+from headrace.doctor.causes.workers import FEW_WORKERS
 from headrace.doctor.measure import (
     BOUND,
     DATA_WORK,
     OBSERVE,
-    UNSEEN,
     Diagnosis,
     Finding,
     Join,
@@ -66,11 +63,9 @@ def verdict(session: Session, view: TrainerView | None) -> Statement:
         return Statement("no-batches", f"{takes}; {unseen} in {counted(budget.steps, budget.unit)}.")
     waiter = ("the GPU" if view.has_gpu else "") if view.only else f"rank {view.trainer.rank}"
     waits = f"{takes}{f'; {waiter}' if waiter else ' and'} waits {percent(view.wait_share)} of it for data"
-    if loop_verdict(view) and view.share(DATA_WORK) > view.wait_share:
-        return Statement("data-work", f"{waits}; data work in the loop is {percent(view.share(DATA_WORK))}.")
+    if view.share(DATA_WORK) >= max(view.wait_share, BOUND):
+        return Statement(LOOP_WORK, f"{waits}; data work in the loop is {percent(view.share(DATA_WORK))}.")
     if view.wait_share < BOUND:
-        if loop_verdict(view):
-            return Statement("data-work", f"{waits}.")
         return Statement("not-input-bound", f"Not input-bound: {waits[0].lower()}{waits[1:]}.")
     first = next(iter(by_category(view.causes)), None)
     if first is None:
@@ -85,7 +80,7 @@ def statements(session: Session, view: TrainerView | None, findings: Sequence[Fi
     """Yield the facts behind the verdict, most significant first. `findings` must be sorted, heaviest first."""
     yield from (Statement(fault.code, fault.evidence) for fault in session.faults)
     if view is not None and view.budget is not None:
-        yield from _waiting(view)
+        yield from _waiting(view, findings)
     yield from _found([one for one in findings if one.code == LATE_RANK])  # all other ranks wait for it
     # The heaviest finding that no stage or part of a step covers. Out-of-order batches come last, since any disturbance
     # of the workers causes them.
@@ -149,20 +144,20 @@ def _last_line(session: Session) -> str:
     return (raised or said or [""])[-1][:MOST_CHARACTERS]
 
 
-def _waiting(view: TrainerView) -> Iterator[Statement]:
+def _waiting(view: TrainerView, findings: Sequence[Finding]) -> Iterator[Statement]:
     """Yield the causes of the wait and the data work in the loop; without a known wait, the largest other part."""
     budget = view.budget
     assert budget is not None
     if view.wait_share is not None:
         causes = cause_words(view) if view.wait_share >= BOUND else ""
-        said = (Statement("causes", causes), Statement("data-work", loop_verdict(view)))
-        yield from (one for one in said if one.text)
+        yield from [Statement("causes", causes)] if causes else []
+        yield from _found([one for one in findings if one.code == LOOP_WORK and one.weight >= BOUND])
         return
     yield Statement("unseen-wait", "A wait for batches, if there was any, is in what is called not seen, or in other.")
+    before = [one for one in findings if one.code == BEFORE_MODEL]
     heaviest = max((part for part in budget.device or budget.parts), key=lambda part: part.share, default=None)
-    if where := at_line(view):
-        unseen = f"{percent(view.share(UNSEEN))} of each {view.training.unit}"
-        yield Statement("before-model", f"{unseen} passes before the model is called{where}.")
+    if before:
+        yield from _found(before)
     elif heaviest is not None:
         text = f"The largest part of a {view.training.unit} is {heaviest.name} ({percent(heaviest.share)})."
         yield Statement("largest-part", text)
@@ -250,15 +245,19 @@ def diagnose(session: Session) -> Diagnosis:
 
 
 def findings(run: Run) -> list[Finding]:
-    """Return all findings by weight; among equals, what leads comes first."""
+    """Return all findings by weight; among equals, what leads comes first.
+
+    Too few workers come last, since more workers hide whatever makes batches slow: reads from disk weigh as much as the
+    stage that reads, and are its cause.
+    """
     is_measured = run.view is not None and run.view.budget is not None
     causes = [one for one in all_causes() if is_measured or one.order != MACHINE]
     found = [(cause.order, one) for cause in causes if cause.find is not None for one in cause.find(run)]
     is_bound = run.view is not None and (run.view.data_share or 0.0) >= BOUND
     most = max((one.weight for order, one in found if order == LEADS), default=1.0) if is_bound else 1.0
 
-    def place(order: str, finding: Finding) -> tuple[float, bool, float]:
+    def place(order: str, finding: Finding) -> tuple[float, bool, bool, float]:
         weight = finding.weight if order in (LEADS, APART) else min(finding.weight, most)
-        return -weight, order != LEADS, -finding.weight
+        return -weight, order != LEADS, finding.code == FEW_WORKERS, -finding.weight
 
     return [one for _, one in sorted(found, key=lambda each: place(*each))]

@@ -10,8 +10,8 @@ from statistics import fmean
 from headrace.doctor.causes.case import LEAST_STEPS, SLOWED, WORTH, Case, case_of
 from headrace.doctor.causes.cause import Proposal, RemedyKind, all_causes
 from headrace.doctor.causes.cores import CROWDED
-from headrace.doctor.causes.evaluation import EVALUATION_WAITS
 from headrace.doctor.causes.loader import EXACT
+from headrace.doctor.causes.loop_work import EVALUATION_WAITS
 from headrace.doctor.causes.remedy import (
     EFFORTS,
     Prescription,

@@ -194,7 +194,7 @@ CAUSE = Cause(
             "reads of the store asked for ahead",
             FEW_LINES,
             remote_ahead,
-            hint='headrace.Loader(headrace.open("s3://…"), order="windowed", …), or more workers',
+            hint=f"{ASK_AHEAD}; or more workers",
             costs=("memory for the bytes on their way: 1 GB at most",),
         ),
         RemedyKind(
@@ -202,7 +202,7 @@ CAUSE = Cause(
             "the store's samples cached on a local disk",
             FEW_LINES,
             remote_cache,
-            hint='headrace.Loader(…, cache="disk:/PATH:SIZE"), or a copy of the files on a local disk',
+            hint=f"{KEEP}; or a copy of the files on a local disk",
         ),
     ],
 )

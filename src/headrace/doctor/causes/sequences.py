@@ -19,8 +19,8 @@ MUCH_PADDING = 0.3
 """Reporting threshold: share of padding in batches that are already padded only to their longest sequence."""
 TOKENISED = (0.2, 0.9)
 TO_LONGEST = (
-    "Look at where sequences are padded: in the collate function, to the longest of the batch (padding=True, "
-    'DataCollatorWithPadding, pad_sequence), in place of padding="max_length" for each.'
+    'in collate_fn: tokenizer.pad(samples, padding="longest"), transformers.DataCollatorWithPadding or '
+    'torch.nn.utils.rnn.pad_sequence, in place of padding="max_length" for each sample'
 )
 BY_LENGTH = (
     "Put sequences of about one length into a batch (group_by_length=True, a sampler that "
@@ -68,7 +68,7 @@ def padding_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     if tokens.spare >= WORTH_PADDING:
         spare = f"{percent(tokens.spare)} could be left out; {seen}"
         weight = tokens.spare * model
-        yield Finding("padding", weight, f"{tokens.said}.", spare, TO_LONGEST)
+        yield Finding("padding", weight, f"{tokens.said}.", spare, f"Pad to the longest of the batch {TO_LONGEST}.")
     elif tokens.padded >= MUCH_PADDING:
         text = (
             f"{percent(tokens.padded)} of the tokens that are trained on are padding, though each batch is only as "
@@ -130,8 +130,7 @@ CAUSE = Cause(
             "sequences padded to the longest of their batch",
             FEW_LINES,
             pad_to_batch,
-            hint='in collate_fn: tokenizer.pad(samples, padding="longest"), transformers.DataCollatorWithPadding or '
-            'torch.nn.utils.rnn.pad_sequence, in place of padding="max_length" for each sample',
+            hint=TO_LONGEST,
             costs=("batches of unequal lengths: torch.compile may compile anew for each",),
         ),
     ],

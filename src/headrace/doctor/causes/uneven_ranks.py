@@ -259,7 +259,7 @@ def same_shape(case: Case, kind: RemedyKind) -> Proposal | None:
     """Propose equal shapes on all ranks or devices. They gain at most the time that ranks wait for each other."""
     if len(case.session.trainers) < 2:
         return _same_size(case, kind)
-    found = next((one for one in case.diagnosis.findings if one.code == SHAPES), None)
+    found = case.finding(SHAPES)
     if found is None:
         return None
     why = found.text
@@ -286,16 +286,6 @@ def copied_model(session: Session, view: TrainerView) -> Iterator[Finding]:
             f"copies are made within {FORWARD}, {percent(share)} of each {view.training.unit}",
             "Use DistributedDataParallel: each device then has a process and a loader of its own.",
         )
-
-
-def ddp(case: Case, kind: RemedyKind) -> Proposal | None:
-    """Propose one process for each device in place of DataParallel."""
-    if all(note.code != "data-parallel" for note in case.session.notes):
-        return None
-    return kind.unpredicted(
-        "DataParallel copies the model to each device in every step, and one Python thread a device shares the GIL: "
-        f"forward is {percent(case.view.share(FORWARD))} of a step."
-    )
 
 
 RANKS = Cause(
@@ -330,15 +320,4 @@ COPIES = Cause(
     findings={"data-parallel": "nn.DataParallel copies the model to each device in every step."},
     find=of_steps(copied_model),
     explains=("data-parallel",),
-    remedies=[
-        RemedyKind(
-            "ddp",
-            "DistributedDataParallel in place of DataParallel",
-            FEW_LINES,
-            ddp,
-            hint="torchrun --nproc-per-node DEVICES train.py, and DistributedDataParallel(model, "
-            "device_ids=[local_rank])",
-            costs=("a process a device (torchrun), each with workers of its own",),
-        )
-    ],
 )

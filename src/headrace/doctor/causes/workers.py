@@ -1,4 +1,4 @@
-"""Number of workers: too few, too many, or none; and too few cores for their work."""
+"""Number of workers: too few, too many, none, or new ones for each pass; and too few cores for their work."""
 
 from __future__ import annotations
 
@@ -6,17 +6,29 @@ import math
 from collections.abc import Iterator
 from statistics import fmean
 
-from headrace.doctor.causes.case import HIGH, LEAST_STEPS, LOW, MEDIUM, Case
+from headrace.doctor.causes.case import HIGH, LEAST_STEPS, LOW, MEDIUM, WORTH_SAYING, Case
 from headrace.doctor.causes.cause import LEADS, Cause, Proposal, RemedyKind, Run, of_steps
 from headrace.doctor.causes.cores import is_crowded
 from headrace.doctor.causes.remedy import SETTING
 from headrace.doctor.causes.stages import each_words, part_of_wait
 from headrace.doctor.causes.storage import waiting_share
-from headrace.doctor.measure import BOUND, MADE_HERE, WAIT, Finding, LoaderProduction, TrainerView, host_of
+from headrace.doctor.measure import (
+    BOUND,
+    MADE_HERE,
+    SHUT_DOWN,
+    START_UP,
+    WAIT,
+    Finding,
+    LoaderProduction,
+    TrainerView,
+    host_of,
+)
 from headrace.doctor.quantities import counted, duration, number, percent, size
 from headrace.doctor.session.model import Session
 from headrace.doctor.simulate import Prediction, setting
 
+FEW_WORKERS, RESPAWN = "few-workers", "respawn"
+PERSISTENT = "DataLoader(…, persistent_workers=True), made once and not in each epoch"
 BUSY = 0.9
 """Share of time from which workers count as always busy."""
 IDLE = 0.7
@@ -76,7 +88,7 @@ def _too_few_cores(view: TrainerView, making: LoaderProduction, cores: float) ->
 def _too_few_workers(view: TrainerView, making: LoaderProduction, cores: float) -> Finding:
     rest = "never rests, and uses" if making.workers == 1 else "never rest, and use"
     return Finding(
-        "few-workers",
+        FEW_WORKERS,
         view.wait_share or 0.0,
         f"The loader's {counted(making.workers, 'worker')} {rest} {making.cores:.1f} of {cores:g} cores.",
         f"busy {percent(making.busy)} of the time, {duration(making.batch_us)} a batch",
@@ -185,10 +197,10 @@ def bytes_a_worker(case: Case) -> float | None:
 CAUSE = Cause(
     findings={
         "cores": "Making batches as fast as the trainer takes them needs more cores than there are.",
-        "few-workers": "Workers never rest, and 30 % of the cores or more are free.",
+        FEW_WORKERS: "Workers never rest, and 30 % of the cores or more are free.",
     },
     find=worker_findings,
-    explains=("cores", "few-workers"),
+    explains=("cores", FEW_WORKERS),
     remedies=[
         RemedyKind(
             "workers",
@@ -206,4 +218,63 @@ NO_WORKERS = Cause(
     findings={"no-workers": "Batches are made in the training thread (num_workers=0)."},
     find=of_steps(no_workers),
     order=LEADS,
+)
+
+
+def restart_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
+    for making in view.awaited_production:
+        if not making.respawned or view.budget is None:
+            continue
+        waits = [one for one in view.waits if one.loader == making.loader]
+        spent = sum(wait.parts.get(part, 0) for part in (START_UP, SHUT_DOWN) for wait in waits)
+        share = spent / view.training.total_us if view.training.total_us else 0.0
+        yield Finding(
+            RESPAWN,
+            share if share >= WORTH_SAYING else 0.0,
+            f"{_restarts(making)}.",
+            f"iter() took {duration(making.start_up_us)}, its first batch {duration(making.first_batch_us)}",
+            f"Write {PERSISTENT}: workers, and what they have opened, persist between epochs.",
+        )
+
+
+def persistent_workers(case: Case, kind: RemedyKind) -> Proposal | None:
+    """Propose to keep workers alive between epochs."""
+    if not case.workers or case.facts.get("persistent_workers") is True or not case.making.respawned:
+        return None
+    each, spent = bytes_a_worker(case), case.split_us(START_UP, SHUT_DOWN)
+    why = f"{_restarts(case.making)}: {duration(spent)} ({percent(case.step_share(spent))}) of each step."
+    prediction = case.predict(setting(persistent=True))
+    if len(case.loaders) > 1 and prediction is not None and case.is_faster(prediction):
+        hint = "make the DataLoader once, before the loop over epochs, with persistent_workers=True"
+        return kind.unpredicted(f"{why} A new DataLoader has new workers.", hint=hint, prediction=prediction)
+    held = [] if each is None else [f"{size(case.workers * each)} of workers' memory stay in use between epochs"]
+    return kind.tried(
+        case,
+        setting(persistent=True),
+        why=why,
+        confidence=HIGH,
+        prediction=prediction,
+        costs=held,
+        arguments={"persistent_workers": True},
+    )
+
+
+def _restarts(making: LoaderProduction) -> str:
+    return f"Each of {counted(making.passes, 'pass')} started {counted(making.workers, 'worker')} anew"
+
+
+RESTARTS = Cause(
+    findings={RESPAWN: "Each pass over the data started its workers anew."},
+    find=of_steps(restart_findings),
+    remedies=[
+        RemedyKind(
+            "persistent-workers",
+            "workers that persist between epochs",
+            SETTING,
+            persistent_workers,
+            hint=PERSISTENT,
+            key="loaders",
+            value='`{"0": {"persistent_workers": true}}`',
+        )
+    ],
 )

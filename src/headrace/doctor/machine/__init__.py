@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-from headrace.doctor.machine.host import SHM, Cores, Rates
+from headrace.doctor.machine.host import Rates
 from headrace.doctor.machine.sampler import MachineSampler

@@ -46,17 +46,14 @@ from headrace.doctor.measure.steps import (
     DATA_WORK,
     FORWARD,
     ORDER,
-    OTHER,
     PREFETCH,
     UNSEEN,
     WAIT,
     MeasuredStep,
     MeasuredTraining,
     is_here,
-    named,
     pass_blocks,
     pass_of,
-    segments,
     training,
     whole_fact,
     window,
@@ -77,4 +74,4 @@ from headrace.doctor.measure.waits import (
     usual_us,
     waited_us,
 )
-from headrace.doctor.session.trainers import OBSERVE, REPLAY
+from headrace.doctor.session.trainers import OBSERVE

@@ -26,10 +26,6 @@ class Host:
     processes: dict[int, ProbedProcess]
     rows: range = field(repr=False)
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        return self.machine.facts
-
     def known(self, column: str) -> list[float]:
         values = self.machine.columns.get(column, [])
         return [value for row in self.rows if row < len(values) and (value := values[row]) is not None]
@@ -46,7 +42,7 @@ class Host:
         return min(self.known("memory_available_bytes"), default=None)
 
     def fact(self, name: str) -> float | None:
-        value = self.facts.get(name)
+        value = self.machine.facts.get(name)
         return float(value) if isinstance(value, (int, float)) else None
 
     @property

@@ -3,4 +3,4 @@
 from __future__ import annotations
 
 from headrace.doctor.prove.prover import Prover, remedy_attempts
-from headrace.doctor.prove.trial import DIGESTS, STEPS
+from headrace.doctor.prove.trial import DIGESTS

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import dropwhile
 from pathlib import Path
@@ -19,7 +18,7 @@ from headrace.doctor.measure import with_loaders_as_one
 from headrace.doctor.quantities import ABSENT, counted, percent
 from headrace.doctor.report.remedy_text import part_line
 from headrace.doctor.report.terminal_layout import heat, safe
-from headrace.doctor.report.view import LoaderView, ReportView, Row, Segment
+from headrace.doctor.report.view import LoaderView, ReportView, Row
 from headrace.doctor.session.trainers import LOADER_FACTS, LoaderFacts
 
 FOLDER = Path(__file__).parent / "templates"
@@ -36,21 +35,6 @@ def seen(text: str, *, most: int = MOST_TEXT) -> str:
     """Return escaped `text` in at most `most` characters, with an ellipsis if truncated."""
     shown = safe(text[: most + 1])
     return shown if len(shown) <= most else shown[: most - 1] + "…"
-
-
-@dataclass(frozen=True)
-class ChartKey:
-    """Legend entry: a colour class, its meaning and its figure."""
-
-    colour: str
-    name: str
-    figure: str = ""
-
-
-def stacked(segments: Sequence[Segment], *, top: float, label: str, colour: str = "", labelled: bool = False) -> Markup:
-    """Draw segments end to end, in `colour` or in the colours of their names. `top` is the value of the full width."""
-    macro: Callable[..., Markup] = vars(environment().get_template("charts.html").module)["stacked"]
-    return macro(segments, top, label, colour, labelled)
 
 
 @cache
@@ -87,29 +71,10 @@ def colour_of(name: str) -> str:
     return _COLOURS.get(name, OTHER)
 
 
-Cells = list[str | Markup]
 MOST_DIFF_LINES = 120
 MOST_REMEDIES = 24
 """Maximum number of remedies shown."""
-_RANKS = {"wait": "waits for data", "pink": "waits for a peer"}
-_RANKS |= {"purple": "collectives themselves", "other": "the rest of the step"}
-RANK_KEYS = tuple(ChartKey(*each) for each in _RANKS.items())
 _DIFF = {"+": "more", "-": "less", "@": "place"}
-
-
-def with_bars(shown: Sequence[Row], *, colour: str = "", labelled: bool = False) -> list[Cells]:
-    """Return rows with a bar after the label, all on one scale, in `colour` or in the segments' colours."""
-    top, found = max((sum(one.value for one in row.bar) for row in shown), default=0.0), []
-    for row in shown:
-        said = [one.text for one in row.bar if one.text] or row.cells[:1]
-        label = f"{row.label}: {', '.join(said)}"
-        bar = stacked(row.bar, top=top, label=label, colour=colour, labelled=labelled)
-        found.append([row.label, bar, *row.cells])
-    return found
-
-
-def legend(parts: Sequence[Row]) -> list[ChartKey]:
-    return [ChartKey(colour_of(one.label), one.label, " · ".join(filter(None, one.cells))) for one in parts]
 
 
 def rank_rows(ranks: Sequence[Row]) -> list[Row]:
@@ -149,7 +114,7 @@ def diff_lines(diff: str) -> Iterator[tuple[str, str]]:
         yield "place", f"… and {len(lines) - MOST_DIFF_LINES} lines more"
 
 
-_TABLES = (with_bars, legend, rank_rows, line_rows, settings_rows, diff_lines)
+_TABLES = (rank_rows, line_rows, settings_rows, diff_lines)
 """Functions that the templates call."""
 
 
@@ -181,7 +146,6 @@ def html_page(view: ReportView, pictures: Mapping[int, FaultPicture] = MappingPr
         "pictures": embedded,
         "settings": [loader for one in trainers for loader in one.loaders],
         "MOST_REMEDIES": MOST_REMEDIES,
-        "RANK_KEYS": RANK_KEYS,
         **{one.__name__: one for one in (counted, part_line, *_TABLES)},
     }
     for limit in TEXT_LIMITS:

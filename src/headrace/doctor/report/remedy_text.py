@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
@@ -246,13 +246,13 @@ class RemedyRow:
 class RemedyRows:
     """All remedy texts of a report, in order."""
 
-    helps: list[RemedyRow]
+    helps: Sequence[RemedyRow] = ()
     """Helpful remedies, largest gain first."""
-    numbers: list[int]
+    numbers: Sequence[int] = ()
     """Numbers of the remedies to combine, starting at 1; those proved together, if any were."""
-    together: RemedyRow
+    together: RemedyRow = RemedyRow("Together", None, None)
     """Combination of remedies, without a prediction for a single remedy."""
-    idle: list[tuple[str, str]]
+    idle: Sequence[tuple[str, str]] = ()
     """Remedies that would not help, each with the reason."""
 
     @property
@@ -263,7 +263,7 @@ class RemedyRows:
 def remedy_rows(prescription: Prescription | None) -> RemedyRows:
     """Return helpful remedies, remedies tried without success, and remedies that would not help."""
     if prescription is None:
-        return RemedyRows([], [], RemedyRow("Together", None, None), [])
+        return RemedyRows()
     helps = prescription.helping
     proof = next((one for one in reversed(prescription.outcomes) if len(one.remedies) > 1), None)
     known, titles = {one.code for one in helps}, {one.code: title(one) for one in prescription.remedies}

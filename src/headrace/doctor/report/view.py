@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from headrace.doctor.causes import Prescription, hanging
@@ -87,36 +87,36 @@ class ReportView:
     """The whole report. Unknown texts are empty, except for figures, which are dashes."""
 
     screen: FirstScreen
-    waits: float | None
-    """Share of a step that waits for data, for the verdict's colour; 0 if data is not worth a change."""
     command: str
     ended: str
     last_words: Sequence[str]
     hanging: Sequence[tuple[str, Sequence[str]]]
     """Title and stack of each process that hangs."""
-    steps: Sequence[StepSection]
-    """Ranks, longest data wait first."""
-    loaders: Sequence[LoaderView]
-    """Loaders of the first rank first."""
-    ranks: Sequence[Row]
-    """Step, share of steps in which it is last, lateness, waits, collectives and cause; the latest rank first."""
-    machines: Sequence[MachineView]
     faults: Sequence[DataFault]
-    findings: Sequence[Finding]
-    """Findings, without the advice that the first screen gives."""
-    bounds: Sequence[Row]
-    """Baseline and lower bounds of a step."""
-    no_bounds: str
-    """Reason that there are no lower bounds."""
-    remedies: RemedyRows
-    notes: Sequence[tuple[str, str]]
-    cost: str
     again: str
     """Command that renders the report again, or how to get one."""
     session: Session
     """Recorded times, for charts."""
-    check: DataCheck | None = None
+    check: DataCheck | None
     """Summary of a check for faults of the data; None for a report on speed."""
+    waits: float | None = None
+    """Share of a step that waits for data, for the verdict's colour; 0 if data is not worth a change."""
+    steps: Sequence[StepSection] = ()
+    """Ranks, longest data wait first."""
+    loaders: Sequence[LoaderView] = ()
+    """Loaders of the first rank first."""
+    ranks: Sequence[Row] = ()
+    """Step, share of steps in which it is last, lateness, waits, collectives and cause; the latest rank first."""
+    machines: Sequence[MachineView] = ()
+    findings: Sequence[Finding] = ()
+    """Findings, without the advice that the first screen gives."""
+    bounds: Sequence[Row] = ()
+    """Baseline and lower bounds of a step."""
+    no_bounds: str = ""
+    """Reason that there are no lower bounds."""
+    remedies: RemedyRows = field(default_factory=RemedyRows)
+    notes: Sequence[tuple[str, str]] = ()
+    cost: str = ""
 
     @property
     def own_loaders(self) -> list[LoaderView]:
@@ -129,61 +129,37 @@ class ReportView:
         return bool(self.remedies.helps or self.remedies.idle)
 
 
-def _check_view(session: Session, check: DataCheck, diagnosis: Diagnosis, again: str) -> ReportView:
-    """Return the report of a check, which says nothing on speed, but how the command ended."""
-    certain = sum(fault.certainty == "certain" for fault in session.faults)
-    took = duration(session.outcome.duration)
-    sentence = "No fault found in what was looked at." if check.looked_at else "Nothing was looked at."
-    if session.faults:
-        sentence = f"{counted(len(session.faults), 'fault')} of the data, {certain} certain."
-    *ended, last = [*(one.text for one in diagnosis.ending), sentence]
-    return ReportView(
-        screen=FirstScreen(ended[0] if ended else last, [*ended[1:], last] if ended else [], None),
-        waits=None,
-        command=shlex.join(session.outcome.command),
-        ended=f"ended by the check in {took}" if session.outcome.why == "steps" else ending(session.outcome),
+def report_view(
+    session: Session, diagnosis: Diagnosis, prescription: Prescription | None = None, *, again: str = ""
+) -> ReportView:
+    """Return the view of a session. The report of a check says nothing on speed, but how the command ended."""
+    outcome, check = session.outcome, session.check
+    screen = first_screen(diagnosis, prescription) if check is None else _check_screen(session, check, diagnosis)
+    is_checked = check is not None and outcome.why == "steps"
+    view = ReportView(
+        screen=screen,
+        command=shlex.join(outcome.command),
+        ended=f"ended by the check in {duration(outcome.duration)}" if is_checked else ending(outcome),
         last_words=last_words(session),
         hanging=[(f"Process {one.pid} hangs here", stack.rstrip().splitlines()) for one, stack in hanging(session)],
-        steps=[],
-        loaders=[],
-        ranks=[],
-        machines=[],
         faults=session.faults,
-        findings=[],
-        bounds=[],
-        no_bounds="",
-        remedies=remedy_rows(None),
-        notes=[],
-        cost="",
         again=again,
         session=session,
         check=check,
     )
-
-
-def report_view(
-    session: Session, diagnosis: Diagnosis, prescription: Prescription | None = None, *, again: str = ""
-) -> ReportView:
-    if session.check is not None:
-        return _check_view(session, session.check, diagnosis, again)
-    screen = first_screen(diagnosis, prescription)
+    if check is not None:
+        return view
     first = "" if screen.recommendation is None else screen.recommendation.text
     waits = diagnosis.wait_share if diagnosis.data_share is None else diagnosis.data_share
     is_stopped = prescription is not None and bool(prescription.stop)
     ranks = diagnosis.ranks_by_lateness if len(diagnosis.ranks) > 1 else []
-    is_measured = diagnosis.cost.evidence_bytes > 0
-    return ReportView(
-        screen=screen,
+    return replace(
+        view,
         waits=0.0 if is_stopped and waits is not None else waits,
-        command=shlex.join(session.outcome.command),
-        ended=ending(session.outcome),
-        last_words=last_words(session),
-        hanging=[(f"Process {one.pid} hangs here", stack.rstrip().splitlines()) for one, stack in hanging(session)],
         steps=list(_steps(diagnosis)),
         loaders=list(_loaders(diagnosis)),
         ranks=[_rank(one) for one in ranks],
         machines=[_machine(session, one) for one in hosts(session)],
-        faults=session.faults,
         findings=[replace(one, advice="") if one.advice == first else one for one in diagnosis.findings],
         bounds=[
             Row(name, (duration(us),), () if us is None else (Segment(name, us),))
@@ -192,10 +168,17 @@ def report_view(
         no_bounds="" if prescription is None else prescription.why_no_windows,
         remedies=remedy_rows(prescription),
         notes=[*(("", text) for text in screen.rest), *note_texts(session)],
-        cost=cost_text(diagnosis.cost) if is_measured else "",
-        again=again,
-        session=session,
+        cost=cost_text(diagnosis.cost) if diagnosis.cost.evidence_bytes > 0 else "",
     )
+
+
+def _check_screen(session: Session, check: DataCheck, diagnosis: Diagnosis) -> FirstScreen:
+    certain = sum(fault.certainty == "certain" for fault in session.faults)
+    sentence = "No fault found in what was looked at." if check.looked_at else "Nothing was looked at."
+    if session.faults:
+        sentence = f"{counted(len(session.faults), 'fault')} of the data, {certain} certain."
+    texts = [*(one.text for one in diagnosis.ending), sentence]
+    return FirstScreen(texts[0], texts[1:], None)
 
 
 def _steps(diagnosis: Diagnosis) -> Iterator[StepSection]:
