@@ -23,8 +23,7 @@ from training_loops import Loop, pairs
 
 from headrace.doctor import probe as probe_package
 from headrace.doctor.causes import diagnose
-from headrace.doctor.probe.attaching import hooks_of
-from headrace.doctor.probe.hooks import dataloader
+from headrace.doctor.probe.hooks import dataloader, hooks_of
 from headrace.doctor.probe.hooks.remote_libraries import REMOTE_CALLS, REMOTE_HOOKS
 from headrace.doctor.probe.imports import MODULES, ImportWatch
 from headrace.doctor.probe.probe import Probe

@@ -58,7 +58,7 @@ def start(folder: str, begun_ns: int | None = None) -> Probe:
     """
     global _active, _fork_is_watched
     if _active is None:
-        from .attaching import attach
+        from .hooks import attach
         from .probe import Probe
         from .settings import ProbeSettings
 

@@ -11,7 +11,7 @@ from threading import current_thread, get_ident, main_thread
 from types import FrameType, ModuleType
 from typing import Any
 
-from ..look.dataset_state import numbers_of
+from ..look.first_batches import numbers_of
 from ..look.leaves import BatchShapes, PaddingLooks
 from ..look.objects import class_name, described_loader, sampler_epoch
 from ..look.value_look import MADE, NUMBER, ORDINAL

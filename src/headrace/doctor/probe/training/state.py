@@ -17,8 +17,8 @@ from ..evidence_file import EvidenceFile
 from ..patches import Fault
 from ..settings import ProbeSettings, SessionClock
 from ..stages import NOBODY, TrainingCost
-from .loop_work import DeviceMarks, LoopWork
-from .run_end import DEADLINE_S, StepLimit
+from .closed_steps import DeviceMarks
+from .loop_watch import DEADLINE_S, LoopWork, StepLimit
 from .steps import FetchedBatch, StepTimeline
 
 ATTRIBUTE = "_headrace_pass"

@@ -9,14 +9,14 @@ from typing import Any, Callable, NoReturn
 
 from ..batch_production import BatchRecorder
 from ..evidence_file import EvidenceFile, LastRecords
-from ..look.model_inputs import ModelInputs
+from ..look.first_batches import ModelInputs
 from ..patches import Fault
 from ..settings import ProbeSettings, SessionClock
 from ..stages import NOBODY, nothing
 from .closed_steps import ClosedSteps
 from .loader_sources import HeldIterator
+from .loop_watch import StandstillWatch
 from .replay import LoopReplay
-from .run_end import StandstillWatch
 from .short_passes import ShortPasses
 from .state import LookedLoader, ObservedPass, QueueReader, TrainingState
 from .steps import BACKWARD, BEGUN, ENDED, UNSOURCED, WORK, FetchedBatch, OptimizerStep, PassEvent
