@@ -62,11 +62,6 @@ def _inject(probe: Probe, where: str) -> None:
         remedies.inject(probe, getattr(remedies, where))
 
 
-def _hook(module: str, install: Callable[..., object], *parts: Any) -> Hook:
-    """Return the hook of a module, whose installer receives `parts` and then the module."""
-    return module, partial(install, *parts)
-
-
 def hooks_of(probe: Probe) -> list[Hook]:
     """List all hooks; hooks of one module are installed in this order."""
     patches, training, batches, timer = probe.patches, probe.training, probe.batches, probe.timer
@@ -76,33 +71,33 @@ def hooks_of(probe: Probe) -> list[Hook]:
     inputs = None if probe.settings.observe else ModelInputs(evidence, clock, compares=training.short.is_on)
     training.inputs = inputs
     fetches = (timer, batches, training, None if probe.settings.observe else evidence)
-    workers = (batch_making.install_workers, patches, batches, evidence, clock, fault)
+    workers = partial(batch_making.install_workers, patches, batches, evidence, clock, fault)
     return [
-        _hook("sys", lifecycle.install_exit, last),
-        _hook("os", lifecycle.install_forks, patches, probe.forking, fault),
-        _hook("torch", lifecycle.install_torch, patches, evidence, last, clock, write_facts),
-        _hook("torch", training_calls.install_optimizers, patches, training, last),
-        _hook("torch", loop_calls.install_device, patches, training, write_facts),
-        _hook("torch", training_calls.install_end, training),
-        _hook("torch", loop_calls.install_model_calls, patches, training, inputs),
-        _hook("torch", training_calls.install_backward, patches, training),
-        _hook("torch", training_calls.install_collectives, patches, training),
-        _hook("torch.utils.data.dataloader", dataloader.install_dataloader, *loaders),
-        _hook("torchdata.stateful_dataloader.stateful_dataloader", dataloader.install_stateful, *loaders),
-        _hook("torch.amp.grad_scaler", training_calls.install_scaler, patches, training),
-        _hook("torch.cuda.amp.grad_scaler", training_calls.install_scaler, patches, training),
-        _hook("torch.nn.parallel.data_parallel", training_calls.install_data_parallel, patches, training),
-        _hook("torch._dynamo.eval_frame", training_calls.install_compiler),
-        _hook("queue", loop_calls.install_queue, patches, training),
-        _hook("headrace.device.prefetcher", loop_calls.install_prefetcher, patches, training),
+        ("sys", partial(lifecycle.install_exit, last)),
+        ("os", partial(lifecycle.install_forks, patches, probe.forking, fault)),
+        ("torch", partial(lifecycle.install_torch, patches, evidence, last, clock, write_facts)),
+        ("torch", partial(training_calls.install_optimizers, patches, training, last)),
+        ("torch", partial(loop_calls.install_device, patches, training, write_facts)),
+        ("torch", partial(training_calls.install_end, training)),
+        ("torch", partial(loop_calls.install_model_calls, patches, training, inputs)),
+        ("torch", partial(training_calls.install_backward, patches, training)),
+        ("torch", partial(training_calls.install_collectives, patches, training)),
+        ("torch.utils.data.dataloader", partial(dataloader.install_dataloader, *loaders)),
+        ("torchdata.stateful_dataloader.stateful_dataloader", partial(dataloader.install_stateful, *loaders)),
+        ("torch.amp.grad_scaler", partial(training_calls.install_scaler, patches, training)),
+        ("torch.cuda.amp.grad_scaler", partial(training_calls.install_scaler, patches, training)),
+        ("torch.nn.parallel.data_parallel", partial(training_calls.install_data_parallel, patches, training)),
+        ("torch._dynamo.eval_frame", training_calls.install_compiler),
+        ("queue", partial(loop_calls.install_queue, patches, training)),
+        ("headrace.device.prefetcher", partial(loop_calls.install_prefetcher, patches, training)),
         *(
-            _hook(module, loop_calls.install_own_loader, *names, probe.when_imported, *loaders)
+            (module, partial(loop_calls.install_own_loader, *names, probe.when_imported, *loaders))
             for module, names in loop_calls.OWN_LOADERS.items()
         ),
-        _hook("multiprocessing.util", lifecycle.install_children, patches, last),
-        _hook("torch.utils.data._utils.fetch", batch_making.install_fetchers, *fetches),
-        _hook("torch.utils.data._utils.worker", *workers),
-        _hook("torchdata.stateful_dataloader.worker", *workers),
+        ("multiprocessing.util", partial(lifecycle.install_children, patches, last)),
+        ("torch.utils.data._utils.fetch", partial(batch_making.install_fetchers, *fetches)),
+        ("torch.utils.data._utils.worker", workers),
+        ("torchdata.stateful_dataloader.worker", workers),
         *library_hooks_of(probe),
     ]
 
@@ -113,19 +108,18 @@ def library_hooks_of(probe: Probe) -> list[Hook]:
     calls = {**file_libraries.FILE_CALLS, **image_libraries.IMAGE_CALLS, **remote_libraries.REMOTE_CALLS}
     counter = remote_libraries.RequestCounter(timer, probe.batches, probe.fault)
     return [
-        *(_hook(module, install, counter) for module, install in remote_libraries.REMOTE_HOOKS),
+        *((module, partial(install, counter)) for module, install in remote_libraries.REMOTE_HOOKS),
         # These count a path or mark a call under the timed stand-in.
-        _hook("h5py._hl.files", file_libraries.install_hdf5, timer, opened),
-        _hook("cv2", image_libraries.install_opencv, timer, opened, probe.used),
-        *(_hook(module, file_libraries.time_calls, timer, named) for module, named in calls.items()),
-        _hook("PIL.ImageFile", image_libraries.install_pillow_file, timer),
-        *(_hook(module, image_libraries.install_pillow_plugin, timer) for module in image_libraries.PILLOW_LOADERS),
-        _hook("tarfile", file_libraries.install_tarfile, timer, opened),
-        _hook("torchvision.io.image", image_libraries.install_torchvision_io, timer, opened),
-        _hook("torchvision.io.video", image_libraries.install_torchvision_io, timer, opened),
+        ("h5py._hl.files", partial(file_libraries.install_hdf5, timer, opened)),
+        ("cv2", partial(image_libraries.install_opencv, timer, opened, probe.used)),
+        *((module, partial(file_libraries.time_calls, timer, named)) for module, named in calls.items()),
+        *((module, partial(image_libraries.install_pillow, timer)) for module in image_libraries.PILLOW_LOADERS),
+        ("tarfile", partial(file_libraries.install_tarfile, timer, opened)),
+        ("torchvision.io.image", partial(image_libraries.install_torchvision_io, timer, opened)),
+        ("torchvision.io.video", partial(image_libraries.install_torchvision_io, timer, opened)),
         *(
-            _hook(f"torchvision.transforms.{name}", install, timer)
+            (f"torchvision.transforms.{name}", partial(install, timer))
             for name, install in image_libraries.TORCHVISION_TRANSFORMS.items()
         ),
-        _hook("torch.utils.data._utils.fetch", file_libraries.install_files, timer, opened),
+        ("torch.utils.data._utils.fetch", partial(file_libraries.install_files, timer, opened)),
     ]
