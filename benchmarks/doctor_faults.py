@@ -31,10 +31,10 @@ import torch
 from doctor_overhead import TURN, observing
 from PIL import Image
 
-from headrace.doctor.probe.attaching import attach
+from headrace.doctor.probe.hooks import attach
 from headrace.doctor.probe.hooks.batch_making import _FetchHook
 from headrace.doctor.probe.look.digests import FirstBatchDigests
-from headrace.doctor.probe.look.model_inputs import ModelInputs
+from headrace.doctor.probe.look.first_batches import ModelInputs
 from headrace.doctor.probe.probe import Probe
 from headrace.tools.demo_dataset import natural_image
 

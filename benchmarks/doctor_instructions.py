@@ -25,7 +25,7 @@ from unittest import mock
 import paced_training
 from doctor_overhead import FOR_GOOD, observing
 
-from headrace.doctor.probe.attaching import attach
+from headrace.doctor.probe.hooks import attach
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.training import state as observation
 

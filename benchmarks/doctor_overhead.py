@@ -37,7 +37,7 @@ from unittest import mock
 import paced_training
 
 from headrace.doctor.causes import diagnose
-from headrace.doctor.probe.attaching import attach
+from headrace.doctor.probe.hooks import attach
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import ProbeSettings, boot_id
 from headrace.doctor.probe.training import state as observation

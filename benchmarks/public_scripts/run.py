@@ -51,7 +51,7 @@ from made_data import Photos
 from stand_ins import STOPWATCH
 
 from headrace.doctor.measure import main_view_of
-from headrace.doctor.probe import ProbeSettings
+from headrace.doctor.probe.settings import ProbeSettings
 from headrace.doctor.session import saved_session
 from scripts import SCRIPTS, Script
 

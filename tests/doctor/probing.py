@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from headrace.doctor.attach.command import probe_environment
-from headrace.doctor.probe.attaching import attach, library_hooks_of
+from headrace.doctor.probe.hooks import attach, library_hooks_of
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import ProbeSettings, boot_id
 from headrace.doctor.probe.training.windows import StepsMeasured

@@ -23,7 +23,7 @@ from headrace.doctor.adoption.recipe import LoaderRecipe, module_text, write_fil
 from headrace.doctor.adoption.trial_process import stand_in_of
 from headrace.doctor.explain.look import read_look
 from headrace.doctor.explain.samples import explain_look
-from headrace.doctor.probe.look.held_objects import held_pictures
+from headrace.doctor.probe.look.column_sources import held_pictures
 from headrace.doctor.probe.look.value_look import look_at_values
 from headrace.errors import SessionError
 

@@ -25,8 +25,8 @@ from headrace.doctor.adoption import Adoption, adopt
 from headrace.doctor.adoption.view_codes import evaluated
 from headrace.doctor.explain.look import read_look
 from headrace.doctor.measure import TrainerView, main_view_of
-from headrace.doctor.probe import SETTINGS_FILE, ProbeSettings
 from headrace.doctor.probe.look.value_look import LOOK_FILE, look_at_values
+from headrace.doctor.probe.settings import SETTINGS_FILE, ProbeSettings
 from headrace.doctor.session import SessionFolder
 from headrace.doctor.session.model import Session
 from headrace.errors import SessionError

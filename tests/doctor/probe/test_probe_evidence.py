@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from processes import in_fork
 
-from headrace.doctor.probe import without_credentials
-from headrace.doctor.probe.evidence_file import LAST_BYTES, EvidenceFile, json_line, traceback_text
+from headrace.doctor.probe.evidence_file import LAST_BYTES, EvidenceFile, json_line, traceback_text, without_credentials
 from headrace.doctor.probe.settings import ProbeSettings
 from headrace.doctor.session.evidence_reader import read_session
 from headrace.doctor.session.model import CommandOutcome, SessionNote

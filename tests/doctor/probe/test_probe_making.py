@@ -292,7 +292,6 @@ def test_a_worker_says_what_it_is(processes: list[Process], trainer: Process, st
     (worker,) = _workers(processes, "Numbers", start)
     assert worker.worker is not None
     assert worker.worker["id"] == 0
-    assert worker.worker["num_workers"] == 1
     assert worker.worker["parent"] == trainer.facts["pid"]
 
 

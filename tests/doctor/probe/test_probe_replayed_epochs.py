@@ -19,8 +19,8 @@ from headrace.doctor.measure import lower_bounds
 from headrace.doctor.measure.batches import Join
 from headrace.doctor.measure.view import TrainerView
 from headrace.doctor.probe.probe import Probe
+from headrace.doctor.probe.training.loop_watch import FEWEST_LONG, SETTLING_STEPS, StepLimit
 from headrace.doctor.probe.training.replay import LoopReplay
-from headrace.doctor.probe.training.run_end import FEWEST_LONG, SETTLING_STEPS, StepLimit
 from headrace.doctor.probe.training.steps import FetchedBatch, OptimizerStep
 from headrace.doctor.probe.training.windows import FEWEST_REPLAYED, replayed_steps
 

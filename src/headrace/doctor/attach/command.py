@@ -26,8 +26,8 @@ from headrace.doctor.attach.process_tree import (
     end_leftovers,
 )
 from headrace.doctor.attach.signals import ControllingTerminal, SignalRelay
-from headrace.doctor.probe import ProbeSettings
 from headrace.doctor.probe.look.value_look import HANGS, LOOK_FILE
+from headrace.doctor.probe.settings import ProbeSettings
 from headrace.doctor.session.model import CommandOutcome, Standstill
 
 SITE_FOLDER = Path(__file__).parent / "site"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from headrace.doctor.probe.training.run_end import MARK
+from headrace.doctor.probe.training.loop_watch import MARK
 from headrace.doctor.session.model import Standstill
 from headrace.system import read_text
 

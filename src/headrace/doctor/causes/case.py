@@ -23,7 +23,7 @@ from headrace.doctor.measure import (
     stalls_of_peers_us,
     with_loaders_as_one,
 )
-from headrace.doctor.probe import without_credentials
+from headrace.doctor.probe.evidence_file import without_credentials
 from headrace.doctor.session.model import Session
 from headrace.doctor.simulate import Change, Factor, Prediction, RecordedRun, StageChange, name_of, predicted, recorded
 

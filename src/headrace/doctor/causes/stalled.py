@@ -13,7 +13,7 @@ from headrace.doctor.causes.cause import LEADS, Cause, Run
 from headrace.doctor.causes.processes import hanging
 from headrace.doctor.causes.stages import who
 from headrace.doctor.measure import Finding
-from headrace.doctor.probe.training.run_end import MOVES, STANDS
+from headrace.doctor.probe.training.loop_watch import MOVES, STANDS
 from headrace.doctor.quantities import counted, size
 from headrace.doctor.session.model import ProbedProcess, Session
 

@@ -10,7 +10,8 @@ from statistics import fmean, median, stdev
 
 from headrace.doctor.measure.steps import DATA_WORK, WAIT, MeasuredStep, parts_of, segments, window, window_steps
 from headrace.doctor.measure.view import TrainerView, device_spans, host_spans, marks_of
-from headrace.doctor.probe import SETTLING_STEPS, replayed_steps
+from headrace.doctor.probe.training.loop_watch import SETTLING_STEPS
+from headrace.doctor.probe.training.windows import replayed_steps
 from headrace.doctor.quantities import counted
 from headrace.doctor.session.after_run import Proof
 from headrace.doctor.session.model import Session

@@ -13,7 +13,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from headrace.doctor.measure.diagnosis import TimePart
-from headrace.doctor.probe import SETTLING_STEPS
+from headrace.doctor.probe.training.loop_watch import SETTLING_STEPS
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.trainers import OBSERVE, LoaderFacts, MeasuredWindow, Trainer, TrainerPass
 

@@ -13,66 +13,34 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Callable
 
-    from .evidence_file import without_credentials
     from .imports import ImportWatch
     from .probe import Probe
-    from .remedies import KEYS
-    from .remedies.indexed_tar import index_of, tar_info
-    from .settings import SETTINGS_FILE, ProbeSettings, SessionClock, boot_id
-    from .training.windows import SETTLING_STEPS, replayed_steps
-
-__all__ = [
-    "KEYS", "SETTINGS_FILE", "SETTLING_STEPS", "ProbeSettings", "SessionClock", "active",
-    "boot_id", "index_of", "replayed_steps", "start", "start_when_needed", "stop", "tar_info",
-    "without_credentials",
-]  # fmt: skip
-_HOMES = {
-    "evidence_file": ("without_credentials",),
-    "remedies.indexed_tar": ("index_of", "tar_info"),
-    "remedies": ("KEYS",),
-    "settings": ("SETTINGS_FILE", "ProbeSettings", "SessionClock", "boot_id"),
-    "training.windows": ("SETTLING_STEPS", "replayed_steps"),
-}
-"""Module of each name that the doctor uses from the probe. Each module is imported on first use."""
 
 _active: Probe | None = None
-_fork_is_watched = False
-
-
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    for module, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+"""Probe of this process; None until it has started."""
 
 
 def start(folder: str, begun_ns: int | None = None) -> Probe:
     """Observe this process as `folder/settings.json` specifies and write its evidence file in `folder/evidence`.
 
-    A second call returns the existing probe. `begun_ns` is the start of observation by time.monotonic_ns(), if earlier
-    than this call.
+    `begun_ns` is the start of observation by time.monotonic_ns(), if earlier than this call.
     """
-    global _active, _fork_is_watched
-    if _active is None:
-        from .attaching import attach
-        from .probe import Probe
-        from .settings import ProbeSettings
+    global _active
+    from .hooks import attach
+    from .probe import Probe
+    from .settings import ProbeSettings
 
-        probe = Probe(ProbeSettings.read(folder), begun_ns)
-        try:
-            attach(probe)
-        except BaseException:
-            probe.detach()
-            raise
-        _active = probe
-        if not _fork_is_watched:
-            os.register_at_fork(after_in_child=_forked)
-            _fork_is_watched = True
-    return _active
+    probe = Probe(ProbeSettings.read(folder), begun_ns)
+    try:
+        attach(probe)
+    except BaseException:
+        probe.detach()
+        raise
+    _active = probe
+    os.register_at_fork(after_in_child=probe.forked)
+    return probe
 
 
 def start_when_needed(folder: str, failed: Callable[[str], None]) -> None:
@@ -121,22 +89,3 @@ def start_when_needed(folder: str, failed: Callable[[str], None]) -> None:
         atexit.register(report_error)
     else:
         start(folder, begun_ns)
-
-
-def active() -> Probe | None:
-    """Return the probe of this process, or None."""
-    return _active
-
-
-def stop() -> None:
-    """Remove every hook and close the evidence. Only `watch()` needs this; an observed command simply ends."""
-    global _active
-    if _active is not None:
-        _active.detach()
-        _active = None
-
-
-def _forked() -> None:
-    """Notify the active probe of a fork. Registered once, since Python cannot unregister this callback."""
-    if _active is not None:
-        _active.forked()

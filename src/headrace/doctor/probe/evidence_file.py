@@ -65,8 +65,6 @@ def without_credentials(text: str) -> str:
     return text
 
 
-VERSION = 1
-"""Format version, in the facts of a `process` record."""
 Record = tuple[Any, ...]
 
 MOST_HELD = 16

@@ -24,9 +24,12 @@ class Patches:
         self._done: list[tuple[Any, str, Any, Any]] = []
         self._undo: list[Callable[[], None]] = []
 
-    def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
-        """Set `owner.name` to `make(original)`. Return False, without effect, if that is no callable or fixed."""
-        plain = getattr(owner, name, _ABSENT)
+    def replace(self, owner: Any, path: str, make: Callable[[Any], Any]) -> bool:
+        """Set the attribute at a dotted `path` to `make(original)`. Return False if that is no callable or fixed."""
+        *outer, name = path.split(".")
+        for part in outer:
+            owner = getattr(owner, part, None)
+        plain = _ABSENT if owner is None else getattr(owner, name, _ABSENT)
         if not callable(plain):
             return False
         original = vars(owner).get(name, _ABSENT)
@@ -42,24 +45,20 @@ class Patches:
         self._done.append((owner, name, original, new))
         return True
 
-    def around(self, owner: Any, name: str, call: Function) -> bool:
-        """Replace `owner.name` by a function that calls `call(original, *args, **kwargs)`."""
-        return self.replace(owner, name, around(call))
+    def around(self, owner: Any, path: str, call: Function) -> bool:
+        """Replace an attribute by a function that calls `call(original, *args, **kwargs)`."""
+        return self.replace(owner, path, around(call))
 
-    def stand_in(self, owner: Any, name: str, call: Function) -> bool:
+    def stand_in(self, owner: Any, path: str, call: Function) -> bool:
         """Do the same for a function that may be built-in; the stand-in is then of the same kind."""
-        return self.replace(owner, name, lambda original: stand_in(original, around(call)(original)))
+        return self.replace(owner, path, lambda original: stand_in(original, around(call)(original)))
 
     def hook(self, module: ModuleType, path: str, make: Callable[[Any], Any], unseen: str) -> bool:
-        """Replace the attribute at the dotted `path` of a module; or report that `unseen` was not observed."""
-        owner: Any = module
-        *outer, name = path.split(".")
-        for part in outer:
-            owner = getattr(owner, part, None)
-        if owner is not None and self.replace(owner, name, make):
-            return True
-        self.unknown(f"{module.__name__}.{path}", unseen)
-        return False
+        """Replace an attribute of a module; or report that `unseen` was not observed."""
+        is_done = self.replace(module, path, make)
+        if not is_done:
+            self.unknown(f"{module.__name__}.{path}", unseen)
+        return is_done
 
     def hook_around(self, module: ModuleType, path: str, call: Function, unseen: str) -> bool:
         """Do the same with a function that calls `call(original, *args, **kwargs)`."""

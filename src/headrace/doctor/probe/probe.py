@@ -10,11 +10,11 @@ from types import ModuleType
 from typing import Callable
 
 from .batch_production import BatchRecorder
-from .evidence_file import VERSION, EvidenceFile, LastRecords, Record
+from .evidence_file import EvidenceFile, LastRecords, Record
 from .imports import ImportWatch
 from .look.digests import ReceivedDigests
 from .patches import Patches
-from .settings import ProbeSettings, SessionClock, boot_id
+from .settings import ProbeSettings, SessionClock
 from .stages import CallTimer, Stages
 from .training.training import TrainingObserver
 
@@ -105,22 +105,14 @@ class Probe:
         return os.path.join(self.settings.evidence, name)
 
     def _header(self) -> Record:
+        rank = os.environ.get("RANK", "")
         facts = {
-            "version": VERSION,
             "pid": os.getpid(),
             "parent": os.getppid(),
             "host": os.uname().nodename,
-            "boot_id": boot_id(),
             "python": sys.version.split()[0],
             "executable": sys.executable,
             "argv": list(getattr(sys, "orig_argv", None) or getattr(sys, "argv", [])),
-            "rank": _int("RANK"),
-            "local_rank": _int("LOCAL_RANK"),
-            "world_size": _int("WORLD_SIZE"),
+            "rank": int(rank) if rank.isdigit() else None,
         }
         return ("process", self._start_us, facts)
-
-
-def _int(variable: str) -> int | None:
-    value = os.environ.get(variable, "")
-    return int(value) if value.isdigit() else None

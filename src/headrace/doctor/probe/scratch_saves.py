@@ -148,14 +148,11 @@ class ScratchSaves:
 
     def _install(self, patches: Patches, place_of: PlaceOf, where: list[Any], module: ModuleType) -> None:
         path, at, name = where
-        *outer, function = path.split(".")
-        owner: Any = getattr(module, outer[0], None) if outer else module
 
         def hooked(original: Function, *args: Any, **kwargs: Any) -> Any:
             return _call(original, place_of, at, name, args, kwargs) if self.is_on else original(*args, **kwargs)
 
-        if owner is not None:
-            patches.around(owner, function, hooked)
+        patches.around(module, path, hooked)
 
     def _open(self, original: Function, *args: Any, **kwargs: Any) -> Any:
         mode = args[1] if len(args) > 1 else kwargs.get("mode", "r")

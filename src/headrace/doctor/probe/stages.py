@@ -141,14 +141,6 @@ class CallTimer:
         self.stages.categories[number] = category
         return number
 
-    def time(self, owner: Any, name: str, category: str, label: str) -> bool:
-        """Count calls of `owner.name` as a stage. Return False if the function cannot be replaced."""
-        return self.patches.replace(owner, name, timed(self.stages, self.stage(category, label)))
-
-    def time_by_type(self, owner: Any, name: str, category: str) -> bool:
-        """Count calls of a method as stages named after the class of the object."""
-        return self.patches.replace(owner, name, timed_by_type(self, category))
-
 
 def timed_call(stages: Stages, stage: int, function: Function) -> Function:
     """Return a function that does what `function` does, and counts its time as `stage` if an account is open."""
@@ -170,47 +162,41 @@ def timed(stages: Stages, stage: int) -> Callable[[Function], Function]:
 
 
 def timed_by_type(timer: CallTimer, category: str) -> Callable[[Function], Function]:
-    """Return a decorator that times a method in a stage per class of its object, up to `MOST_STAGES` names."""
+    """Return a decorator that times a method in a stage per class of its object."""
 
     def make(original: Function) -> Function:
-        known: dict[str, Function] = {}
-
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            name = type(self).__name__
-            timed = known.get(name)
-            if timed is None:
-                timed = timed_call(timer.stages, timer.stage(category, name), original)
-                if len(known) < MOST_STAGES:
-                    known[name] = timed
-            return timed(self, *args, **kwargs)
+            if not timer.stages.is_counting:
+                return original(self, *args, **kwargs)
+            stage = timer.stage(category, type(self).__name__)
+            return timed_call(timer.stages, stage, original)(self, *args, **kwargs)
 
         return stand_in(original, call)
 
     return make
 
 
-def timed_in_torch(
-    stages: Stages, stage: int, is_compiling: Callable[[], bool], inner: Callable[[Function], Function] | None = None
+def unless_compiling(
+    is_compiling: Callable[[], bool], make: Callable[[Function], Function]
 ) -> Callable[[Function], Function]:
-    """Return a decorator that makes the timed stand-in of a function that torch.compile or torch.jit may process.
+    """Return `make` for functions that torch.compile or torch.jit may process: both get the original.
 
-    Both get the original. `is_compiling` is torch.compiler's, which a trace treats as a constant. `inner` makes another
-    stand-in under the timed one.
+    `is_compiling` is torch.compiler's, which a trace treats as a constant.
     """
 
-    def make(original: Function) -> Function:
-        time_call = timed(stages, stage)(original if inner is None else inner(original))
+    def make_both(original: Function) -> Function:
+        made = make(original)
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
             if is_compiling():
                 return original(*args, **kwargs)
-            return time_call(*args, **kwargs)
+            return made(*args, **kwargs)
 
         call.__prepare_scriptable__ = lambda: original  # type: ignore[attr-defined]  # torch.jit asks for it
         return call
 
-    return make
+    return make_both
 
 
 NOBODY = -1

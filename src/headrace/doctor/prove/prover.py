@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.doctor.causes import Prescription, control_means_us
 from headrace.doctor.measure import is_gain, is_valid
-from headrace.doctor.probe import ProbeSettings
+from headrace.doctor.probe.settings import ProbeSettings
 from headrace.doctor.prove.trial import (
     FEWEST_STEPS,
     BaselinePace,

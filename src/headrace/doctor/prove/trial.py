@@ -14,7 +14,8 @@ from typing import Any
 from headrace.doctor.attach import OUTPUT, CommandResult, Patience, run_command
 from headrace.doctor.causes import failed_process
 from headrace.doctor.measure import MeasuredTraining, training
-from headrace.doctor.probe import KEYS, ProbeSettings, boot_id
+from headrace.doctor.probe.remedies import KEYS
+from headrace.doctor.probe.settings import ProbeSettings, boot_id
 from headrace.doctor.session import SCRATCH, read_session
 from headrace.doctor.session.after_run import Proof
 from headrace.doctor.session.model import Session

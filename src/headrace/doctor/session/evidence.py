@@ -25,7 +25,7 @@ class ProcessLine(EvidenceLine, tag="process"):
 
     time: Time
     facts: Facts
-    """version, pid, parent, host, boot_id, python, executable, argv, rank, local_rank, world_size."""
+    """pid, parent, host, python, executable, argv, rank."""
 
 
 class NameLine(EvidenceLine, tag="name"):
@@ -245,7 +245,7 @@ class WorkerLine(EvidenceLine, tag="worker"):
 
     time: Time
     facts: Facts
-    """id, parent, num_workers, dataset, start_method."""
+    """id, parent, dataset, start_method."""
 
 
 class BatchLine(EvidenceLine, tag="batch"):

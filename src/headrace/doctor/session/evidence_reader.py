@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import astuple, replace
 
-from headrace.doctor.probe import ProbeSettings, without_credentials
+from headrace.doctor.probe.evidence_file import without_credentials
+from headrace.doctor.probe.settings import ProbeSettings
 from headrace.doctor.session import evidence, model, trainers
 from headrace.doctor.session.storage import merge_remote
 from headrace.doctor.session.trainers import REPLAY

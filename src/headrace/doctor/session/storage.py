@@ -15,7 +15,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from headrace.doctor.probe import ProbeSettings, SessionClock, boot_id
+from headrace.doctor.probe.settings import ProbeSettings, SessionClock, boot_id
 from headrace.doctor.session.model import FORMAT, VERSION, Session
 from headrace.doctor.session.trainers import PID, TIME, RemoteReads, StoreReads
 from headrace.errors import SessionError, UsageError

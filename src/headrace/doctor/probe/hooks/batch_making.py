@@ -12,7 +12,7 @@ from typing import Any, Callable
 
 from ..batch_production import BatchRecorder, ProducedBatch
 from ..evidence_file import EvidenceFile
-from ..look.digests import MOST_FIRST, FirstBatchDigests
+from ..look.first_batches import MOST_FIRST, FirstBatchDigests
 from ..patches import Fault, Function, Patches
 from ..settings import SessionClock
 from ..stages import NOBODY, CallTimer, timed

@@ -11,7 +11,7 @@ from threading import current_thread, get_ident, main_thread
 from types import FrameType, ModuleType
 from typing import Any
 
-from ..look.dataset_state import numbers_of
+from ..look.first_batches import numbers_of
 from ..look.leaves import BatchShapes, PaddingLooks
 from ..look.objects import class_name, described_loader, sampler_epoch
 from ..look.value_look import MADE, NUMBER, ORDINAL
@@ -90,7 +90,7 @@ class LoaderHooks:
     def iter(self, original: Function, loader: Any) -> Any:
         training = self._training
         if training.replay.is_on:
-            number, take = self._number(loader), functools.partial(replayed, training)
+            number, take = training.number_of(loader), functools.partial(replayed, training)
             stand_in = training.replay.iterator(loader, number, _length(loader), take)
             if stand_in is not None:
                 return stand_in
@@ -109,7 +109,7 @@ class LoaderHooks:
         if not thread.is_on or is_inner or self._worker_info() is not None:
             return original(loader)
         try:
-            number = training.begin_pass(self._number(loader))
+            number = training.begin_pass(training.number_of(loader))
         except Exception as error:
             training.fail(name, error)
             return original(loader)
@@ -222,17 +222,13 @@ class LoaderHooks:
         times = start, end, arrived, unpickle, pin_start, pin
         return FetchedBatch(pass_.number, index, *times, size, shape, unpickle_cpu, loader=pass_.loader)
 
-    def _number(self, loader: Any) -> int | None:
-        """Return the number of a loader in this process's evidence; None before its first pass."""
-        file, number = getattr(loader, NUMBER, (None, None))
-        return number if file == self._training.evidence.path else None
-
     def _write_pass(self, loader: Any, iterator: Any, number: int, start: int) -> None:
         training, clock = self._training, self._training.clock
         records: list[Any] = []
-        loader_number = self._number(loader)
+        loader_number = training.number_of(loader)
         if loader_number is None:
-            loader_number = training.counter.next_loader()
+            loader_number = training.counter.loaders
+            training.counter.loaders += 1
             setattr(loader, NUMBER, (training.evidence.path, loader_number))
             facts = self._facts(loader)
             self._lengths[loader_number] = facts.get("length")

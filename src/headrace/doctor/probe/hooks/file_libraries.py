@@ -20,7 +20,7 @@ from typing import Any, Callable
 
 from ..batch_production import OpenedFiles
 from ..patches import Builtin, Function, stand_in
-from ..stages import CallTimer, Stages, timed
+from ..stages import CallTimer, Stages, timed, timed_by_type
 
 TimedCall = tuple[Any, ...]
 """Dotted function of a module, category of its stage, and label, or None for the class name of a method's object.
@@ -139,18 +139,11 @@ def time_calls(timer: CallTimer, calls: list[TimedCall], module: ModuleType) -> 
     """Count calls of a module's functions as stages. Versions may lack some; if all are missing, note it."""
     is_known = False
     for path, category, label, *decorator in calls:
-        *outer, name = path.split(".")
-        owner: Any = module
-        for part in outer:
-            owner = getattr(owner, part, None)
-        if not hasattr(owner, name) or owner is None:
-            continue
-        is_known = True
         if label is None:
-            timer.time_by_type(owner, name, category)
+            make = timed_by_type(timer, category)
         else:
-            make = decorator[0] if decorator else timed
-            timer.patches.replace(owner, name, make(timer.stages, timer.stage(category, label)))
+            make = (decorator[0] if decorator else timed)(timer.stages, timer.stage(category, label))
+        is_known |= timer.patches.replace(module, path, make)
     if calls and not is_known:
         timer.patches.unknown(f"{module.__name__}.{calls[0][0]}", "its calls were")
 
@@ -178,10 +171,8 @@ def install_files(timer: CallTimer, opened: OpenedFiles, _: ModuleType) -> None:
     patches.replace(builtins, "open", lambda original: Builtin(original, _opening(timer, opened, original)))
     patches.replace(io, "open", counted(stages, opened, "file", is_reading))
     patches.replace(os, "open", counted(stages, opened, "path", reads_descriptor))
-    timer.time(pathlib.Path, "read_bytes", "read", "file")
-    timer.time(pathlib.Path, "read_text", "read", "file")
-    for name in ("pread", "preadv"):
-        timer.time(os, name, "read", f"os.{name}")
+    time_calls(timer, [(f"Path.{name}", "read", "file") for name in ("read_bytes", "read_text")], pathlib)
+    time_calls(timer, [(name, "read", f"os.{name}") for name in ("pread", "preadv")], os)
 
 
 def is_reading(args: Any, kwargs: Any) -> bool:

@@ -6,7 +6,6 @@ therefore keep their `forward`, which is scripted, and every wrapper calls the o
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Iterable
 from types import FunctionType, ModuleType
@@ -14,12 +13,15 @@ from typing import Any, Callable
 
 from ..batch_production import OpenedFiles
 from ..patches import Function
-from ..stages import CallTimer, stand_in, timed_by_type, timed_call, timed_in_torch
+from ..stages import CallTimer, stand_in, timed, timed_by_type, timed_call, unless_compiling
 from .file_libraries import TimedCall, counted
 from .training_calls import compiling
 
-PILLOW_LOADERS = [f"PIL.{name}ImagePlugin" for name in ("Avif", "Eps", "Gif", "Icns", "Ico", "Jpeg2K", "Tiff", "WebP")]
-"""Plugins that override `load` to decode."""
+PILLOW_LOADERS = [
+    "PIL.ImageFile",
+    *(f"PIL.{name}ImagePlugin" for name in ("Avif", "Eps", "Gif", "Icns", "Ico", "Jpeg2K", "Tiff", "WebP")),
+]
+"""Modules of classes whose `load` decodes: the base class, and plugins that override it."""
 PILLOW_TRANSFORMS = (
     *("crop", "reduce", "resize", "rotate", "thumbnail", "transform", "transpose"),
     *("convert", "filter", "quantize"),
@@ -65,12 +67,8 @@ IMAGE_CALLS: dict[str, list[TimedCall]] = {
 """Calls that are stages, by the module that defines them."""
 
 
-def install_pillow_file(timer: CallTimer, image_file: ModuleType) -> None:
-    _time_load(timer, image_file.ImageFile)
-
-
-def install_pillow_plugin(timer: CallTimer, plugin: ModuleType) -> None:
-    """Hook a plugin that overrides `load` to decode."""
+def install_pillow(timer: CallTimer, plugin: ModuleType) -> None:
+    """Hook each `load` that a module defines."""
     for value in list(vars(plugin).values()):
         if isinstance(value, type) and value.__module__ == plugin.__name__ and "load" in vars(value):
             _time_load(timer, value)
@@ -165,34 +163,29 @@ def _time_functions(
     timer: CallTimer, owner: Any, names: Iterable[str], category: str, inner: Callable[[Any], Any] | None = None
 ) -> None:
     """Count calls of the functions as stages. `inner` makes another stand-in under the timed one."""
-    is_compiling = compiling(sys.modules["torch"])
     for name in names:
         if name not in _NOT_TRANSFORMS:
-            stage = timer.stage(category, f"torchvision {name}")
-            timer.patches.replace(owner, name, timed_in_torch(timer.stages, stage, is_compiling, inner))
+            time_call = timed(timer.stages, timer.stage(category, f"torchvision {name}"))
+            make = time_call if inner is None else lambda original, outer=time_call: outer(inner(original))
+            _replace(timer, owner, name, make)
 
 
 def _time_class(timer: CallTimer, kind: Any, but: tuple[type, ...] = ()) -> None:
     """Count calls through `__call__`, which scripting leaves out."""
-    is_compiling = compiling(sys.modules["torch"])
 
     def make(original: Function) -> Function:
         time_call = timed_by_type(timer, "transform")(original)
 
-        @functools.wraps(original)
-        def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-            if is_compiling() or isinstance(self, but):
-                return original(self, *args, **kwargs)
-            return time_call(self, *args, **kwargs)
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return (original if isinstance(self, but) else time_call)(self, *args, **kwargs)
 
-        return __call__
+        return call
 
-    timer.patches.replace(kind, "__call__", make)
+    _replace(timer, kind, "__call__", make)
 
 
 def _time_parts(timer: CallTimer, compose: type, method: str) -> None:
     """Time the parts of a Compose, on a stand-in: other threads keep its list. User parts may be any callable."""
-    is_compiling = compiling(sys.modules["torch"])
 
     def timed_child(child: Any) -> Any:
         name = type(child).__name__
@@ -202,9 +195,8 @@ def _time_parts(timer: CallTimer, compose: type, method: str) -> None:
         return timed_call(timer.stages, stage, child)
 
     def make(original: Function) -> Function:
-        @functools.wraps(original)
         def call(self: Any, *args: Any) -> Any:
-            if is_compiling() or not timer.stages.is_counting:
+            if not timer.stages.is_counting:
                 return original(self, *args)
             stand_in = object.__new__(type(self))
             vars(stand_in).update(vars(self), transforms=[timed_child(child) for child in self.transforms])
@@ -212,4 +204,8 @@ def _time_parts(timer: CallTimer, compose: type, method: str) -> None:
 
         return call
 
-    timer.patches.replace(compose, method, make)
+    _replace(timer, compose, method, make)
+
+
+def _replace(timer: CallTimer, owner: Any, name: str, make: Callable[[Function], Function]) -> None:
+    timer.patches.replace(owner, name, unless_compiling(compiling(sys.modules["torch"]), make))

@@ -110,7 +110,6 @@ def worker_facts() -> dict[str, Any]:
     return {
         "id": info.id,
         "parent": os.getppid(),
-        "num_workers": info.num_workers,
         "dataset": class_name(type(info.dataset)),
         # Start method of this process, or the default if its loader had no context of its own.
         "start_method": getattr(process, "_start_method", None) or multiprocessing.get_start_method(allow_none=True),

@@ -9,10 +9,10 @@ from threading import get_ident
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, Callable
 
-from ..look.model_inputs import ModelInputs
+from ..look.first_batches import ModelInputs
 from ..patches import Function, Patches
 from ..stages import NOBODY
-from ..training.loop_work import CudaDevice, DeviceMarks
+from ..training.closed_steps import CudaDevice, DeviceMarks
 from ..training.state import MOST_ELSEWHERE
 from ..training.steps import COPY, FetchedBatch
 from ..training.training import TrainingObserver

@@ -16,7 +16,7 @@ from typing import Any, Callable
 
 from ..batch_production import NAMED, OTHERS, BatchRecorder, place_of
 from ..patches import Fault, Function, HookGuard
-from ..stages import MOST_STAGES, CallTimer, timed_call
+from ..stages import CallTimer, timed_call
 from .file_libraries import SMALL_BYTES, TimedCall, timed_reads
 
 REMOTE = "remote"
@@ -49,19 +49,13 @@ class RequestCounter:
         self.timer = timer
         self.stages = timer.stages
         self._reads = batches.remote
-        self._known: dict[str, int] = {}
         guard = HookGuard(fault, "remote reads")
         self.ask, self.answer, self.count = guard(self._ask), guard(self._answer), guard(self._count)
         self.begin_pipe, self.read_pipe = guard(self._begin_pipe), guard(self._read_pipe)
 
-    def stage(self, label: str) -> int:
-        """Return the stage of a label. The number of cached labels is bounded."""
-        stage = self._known.get(label)
-        if stage is None:
-            stage = self.timer.stage(REMOTE, label)
-            if len(self._known) < MOST_STAGES:
-                self._known[label] = stage
-        return stage
+    def timed(self, label: str, original: Function) -> Function:
+        """Return a call that counts as the stage of a label, which only its arguments tell."""
+        return timed_call(self.stages, self.timer.stage(REMOTE, label), original)
 
     # http.client.
 
@@ -92,7 +86,7 @@ class RequestCounter:
         scheme, _, rest = address.partition("://")
         is_web = scheme in ("http", "https")
         place = place_of(address) if is_web else OTHERS if "@" in rest else f"{scheme}://{rest.partition('/')[0]}"
-        vars(pipe)[PIPE] = (place, begun_ns, self.stage("webdataset pipe"))
+        vars(pipe)[PIPE] = (place, begun_ns, self.timer.stage(REMOTE, "webdataset pipe"))
 
     def _read_pipe(self, pipe: Any, data: Any) -> None:
         place, begun_ns, stage = vars(pipe)[PIPE]
@@ -133,9 +127,7 @@ def install_botocore(counter: RequestCounter, client: Any) -> None:
             return original(its_client, operation, parameters)
         token = NAMED.set(_bucket(parameters))
         try:
-            return timed_call(counter.stages, counter.stage(f"boto3 {operation}"), original)(
-                its_client, operation, parameters
-            )
+            return counter.timed(f"boto3 {operation}", original)(its_client, operation, parameters)
         finally:
             NAMED.reset(token)
 
@@ -149,8 +141,8 @@ def install_fsspec(counter: RequestCounter, asyn: Any) -> None:
         if not counter.stages.is_counting:
             return original(loop, function, *args, **kwargs)
         owner = getattr(function, "__self__", args[0] if args else None)
-        stage = counter.stage(f"fsspec {type(getattr(owner, 'fs', owner)).__name__}")
-        return timed_call(counter.stages, stage, original)(loop, function, *args, **kwargs)
+        label = f"fsspec {type(getattr(owner, 'fs', owner)).__name__}"
+        return counter.timed(label, original)(loop, function, *args, **kwargs)
 
     counter.timer.patches.around(asyn, "sync", sync)
 

@@ -80,9 +80,6 @@ def install_optimizers(patches: Patches, training: TrainingObserver, last: LastR
     """Register torch's hooks for every optimizer. A training step ends with the last optimizer."""
     last.add(training.finish)
     optimizer = sys.modules[torch.optim.Optimizer.__module__]
-    if not hasattr(optimizer, "register_optimizer_step_pre_hook"):
-        training.say("engine", "This torch has no hooks for all optimizers (2.0 has); no steps were seen.")
-        return
     thread, is_compiling = training.thread, compiling(torch)
 
     # A compiler that traces an optimizer's step also traces these hooks and must find nothing in them: a compiled step

@@ -1,4 +1,4 @@
-"""Sequences in a dataset as columns: lists, arrays and columns of tables, read by their libraries' methods."""
+"""Sequences in a dataset: lists, arrays and columns of tables as columns, and its images in one array."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 from itertools import accumulate, groupby
 from typing import Any, Callable
 
-from .objects import LEAVES, class_name, is_instance, is_struct
+from .objects import COMPOSED, LEAVES, class_name, is_instance, is_struct, members_of, reached
 
 MOST_BYTES = 1 << 16
 """Maximum mean element size of an Arrow column. Larger elements are no path, text or label."""
@@ -185,3 +185,43 @@ def _of_tensor(tensor: Any, indices: Sequence[int]) -> list[Any]:
     if type(indices) is range:
         return list(tensor[_span(indices)].tolist())
     return [tensor[index].tolist() for index in indices]  # torch would copy a list of indices to its default device
+
+
+MOST_PICTURE_BYTES = 1 << 30
+_MOST_LEVELS, _MOST_OBJECTS = 4, 2_000
+
+
+def held_pictures(dataset: Any, length: int) -> Any:
+    """Return all samples' images as uint8 [N, height, width], or with channels; None without, or above 1 GB."""
+    numpy = sys.modules.get("numpy")
+    inner, indices = getattr(dataset, "dataset", None), getattr(dataset, "indices", None)
+    if numpy is None:
+        return None
+    if inner is not None and indices is not None and len(indices) == length:
+        whole = held_pictures(inner, len(inner))
+        return None if whole is None else whole[numpy.asarray(indices)]
+    found = reached(
+        [(dataset, 0)],
+        lambda thing: _as_pictures(thing, length, numpy) is not None,
+        _MOST_LEVELS,
+        _MOST_OBJECTS,
+        _arrays_in,
+    )
+    return next((_as_pictures(thing, length, numpy) for thing in found), None)
+
+
+def _arrays_in(thing: Any) -> list[Any]:
+    members = members_of(thing).items()
+    return [one for label, one in members if label != COMPOSED and not issubclass(type(one), LEAVES)]
+
+
+def _as_pictures(thing: Any, length: int, numpy: Any) -> Any:
+    torch = sys.modules.get("torch")
+    if torch is not None and type(thing) is torch.Tensor and thing.device.type == "cpu":
+        thing = thing.detach().numpy()
+    if not isinstance(thing, numpy.ndarray) or thing.dtype != numpy.uint8 or thing.ndim not in (3, 4):
+        return None
+    is_coloured = thing.ndim == 3 or thing.shape[3] in (1, 3)
+    if thing.ndim == 4 and not is_coloured and thing.shape[1] in (1, 3):  # channels first, as in STL10 and SVHN
+        thing, is_coloured = thing.transpose(0, 2, 3, 1), True
+    return thing if is_coloured and len(thing) == length and thing.nbytes <= MOST_PICTURE_BYTES else None

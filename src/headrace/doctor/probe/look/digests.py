@@ -18,14 +18,10 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from ..patches import Fault, HookGuard, Patches
 from ..training.state import ATTRIBUTE
-from .dataset_state import numbers_of
 from .leaves import MOST_LEAVES, as_array, leaves_of
-from .objects import GLOBAL, State, generators_of, global_generators, state_text
 
 if TYPE_CHECKING:
-    from ..batch_production import OpenedFiles, ProducedBatch
     from ..evidence_file import EvidenceFile
-    from ..settings import SessionClock
     from ..training.state import TrainingState
 
 MOST_DIGEST_BYTES = 256 << 20
@@ -38,7 +34,6 @@ SAVES = {"torch.serialization": ("save", "f"), "safetensors": ("serialize_file",
 """Functions that write a checkpoint, by module, with the name of their second argument: the file."""
 _KEYS = "_headrace_keys"
 """Attribute of a DataLoader iterator: digests of the keys that it drew, batch by batch."""
-MOST_FIRST = 2
 _FIRST_ROWS = 8
 _ROW_VALUES, _ROW_DIGITS = 2048, 10
 _MOST_BYTES = 32 << 20
@@ -181,43 +176,6 @@ def _bytes(tensor: Any) -> Any:
 def _kind_of(tensor: Any) -> str:
     """Return dtype and shape without the batch dimension."""
     return f"{str(tensor.dtype).rpartition('.')[2]}[{','.join(map(str, tensor.shape[1:]))}]"
-
-
-class FirstBatchDigests:
-    """Digests of one fetcher's first batches: keys, values, opened files, generators, and the dataset's state."""
-
-    def __init__(
-        self, evidence: EvidenceFile, clock: SessionClock, fetcher: Any, opened: OpenedFiles, *, has_state: bool
-    ) -> None:
-        """`has_state`: the numbers of the dataset are written as well."""
-        self._evidence, self._clock, self._opened = evidence, clock, opened
-        self._dataset = fetcher.dataset if has_state else None
-        self._is_stream = hasattr(fetcher, "dataset_iter")
-        self._generators: dict[str, State] = (
-            {name: state for name, (state, _) in global_generators().items()}
-            if self._is_stream
-            else generators_of(fetcher.dataset)
-        )
-        self._before: dict[str, str] = {}
-
-    def begin(self) -> None:
-        self._before = self._states()
-        self._opened.noted = []
-
-    def end(self, batch: ProducedBatch, keys: Any, values: Any) -> None:
-        """Write the batch, and whether a global generator was drawn from: samples then depend on their worker."""
-        noted, self._opened.noted = self._opened.noted or [], None
-        before, after = self._before, self._states()
-        files = [self._evidence.name(path) for path in noted]
-        rows = [] if self._is_stream else [(name, before[name], after[name]) for name in before]
-        drawn = None if self._is_stream else digest_of_keys(keys)
-        state = numbers_of(self._dataset)
-        self._evidence.write(("first", batch.epoch, batch.index, drawn, row_digests(values), rows, files, state))
-        if any(before[name] != after[name] for name in GLOBAL if name in before):
-            self._evidence.write(("facts", self._clock.now_us(), {"draws": True}))
-
-    def _states(self) -> dict[str, str]:
-        return {name: digest_of_text(state_text(state())).hex() for name, state in self._generators.items()}
 
 
 def row_digests(batch: Any, devices: tuple[str, ...] = ("cpu",)) -> list[tuple[str, str, int]]:

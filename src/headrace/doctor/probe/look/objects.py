@@ -217,14 +217,14 @@ def _order(sampler: Any, level: int = 0) -> dict[str, Any] | None:
         return None
     held: dict[str, Any] = {}
     for name, value in islice(attributes_of(sampler).items(), MOST_NAMES):
-        if _is_plain(value):
+        if is_plain(value):
             held[name] = value
         elif name in _INNER and level < MOST_LEVELS:
             held[name] = _order(value, level + 1)
     return {"class": class_name(type(sampler)), "attributes": held}
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
     """Return True if JSON can represent the value exactly."""
     if type(value) is float:
         return math.isfinite(value)

@@ -16,13 +16,11 @@ from itertools import islice
 from threading import Thread
 from typing import Any, BinaryIO, Callable
 
-from .column_sources import Column, plain_value
-from .held_calls import calls_seen, texts_given
-from .held_objects import held_pictures, live_objects
+from .column_sources import Column, held_pictures, plain_value
+from .held_objects import calls_seen, live_objects, texts_given
 from .leaves import MOST_LEAVES, OddKey, Path, as_array, leaves_of
 from .objects import attributes_of, generators_held, generators_kept, generators_moved
-from .odd_files import odd_rows
-from .raw_samples import KEY, Samples, samples_of
+from .raw_samples import KEY, Samples, odd_rows, samples_of
 from .value_trace import ValueTrace
 
 LOOK_FILE = "look"

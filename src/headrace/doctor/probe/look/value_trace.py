@@ -86,10 +86,6 @@ class ValueTrace:
 
     def _follow(self, module: str, path: str, before: Note | None, after: Note | None) -> None:
         """Note calls of a module's function before or after the call."""
-        owner: Any = sys.modules.get(module)
-        *outer, name = path.split(".")
-        for part in outer:
-            owner = getattr(owner, part, None)
 
         def call(original: Function, *args: Any, **kwargs: Any) -> Any:
             if self._is_inside or threading.get_ident() != self._thread:
@@ -99,8 +95,7 @@ class ValueTrace:
             self._noted(after, args, kwargs, result)
             return result
 
-        if owner is not None:
-            self._patches.stand_in(owner, name, call)
+        self._patches.stand_in(sys.modules.get(module), path, call)
 
     def _noted(self, note: Note | None, args: Any, kwargs: Any, result: Any) -> None:
         """Note a call. Never raises, so that the sample is made as without the trace."""

@@ -11,7 +11,6 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..hooks.dataloader import NUMBER
 from ..patches import Function, HookGuard
 from .indexed_tar import install_indexed_tar
 
@@ -43,12 +42,7 @@ class InjectedRemedy:
 
     def around(self, module: str, path: str, call: Function) -> None:
         """Replace a dotted `path` of a module, once imported, by a function that calls `call(original, …)`."""
-
-        def install(imported: Any) -> None:
-            *outer, name = path.split(".")
-            self.patches.around(functools.reduce(getattr, outer, imported), name, call)
-
-        self.when_imported(module, install)
+        self.when_imported(module, lambda imported: self.patches.around(imported, path, call))
 
     def took(self, text: str = "") -> None:
         """Count one more effect. Each distinct `text`, which describes the effect, is written once."""
@@ -113,8 +107,7 @@ def install_arguments(remedy: InjectedRemedy, changes: dict[str, dict[str, Any]]
         if counter.opening is None or counter.opening == opening or not training.thread.is_its_thread():
             return None
         opening = counter.opening
-        file, number = getattr(loader, NUMBER, (None, None))
-        return number if file == training.evidence.path else counter.loaders
+        return training.next_number(loader)
 
     @remedy.guarded
     def change_loader(loader: Any) -> None:
@@ -228,9 +221,7 @@ def install_loader(remedy: InjectedRemedy, wanted: dict[str, Any]) -> None:
             return False
         replaced = getattr(loader, _REPLACED, None)
         if replaced is None:  # it gets the next number, unless it was described before
-            file, number = getattr(loader, NUMBER, (None, None))
-            number = number if file == training.evidence.path else training.counter.loaders
-            replaced = number in wanted["loaders"]
+            replaced = training.next_number(loader) in wanted["loaders"]
             object.__setattr__(loader, _REPLACED, replaced)
         return bool(replaced)
 

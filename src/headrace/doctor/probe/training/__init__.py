@@ -2,11 +2,10 @@
 
 Hooks report to `training`. Dependencies run one way from there:
 
-- `closed_steps`: steps that have ended, on their way to the evidence.
+- `closed_steps`: steps that have ended, on their way to the evidence, and marks on the device's stream.
 - `windows`: which steps are warm-up, observed and replayed, as a state machine.
 - `replay`, `loader_sources`: work of the loop and the workers in each window.
 - `state`: the one state of all: the thread, its ranks, its passes over loaders and the batches received.
-- `run_end`: when the steps suffice, and when the thread stands still.
-- `loop_work`: work of the loop between a batch and the model, and marks on the device's stream.
+- `loop_watch`: work of the loop between a batch and the model, when the steps suffice, and standstill.
 - `steps`: all of this, divided into optimizer steps.
 """

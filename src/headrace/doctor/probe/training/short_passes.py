@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..look.dataset_state import base_of
 from ..look.digests import batch_rows, digest_of_text
+from ..look.first_batches import base_of
 from ..look.value_look import MADE
 from ..patches import Patches
 

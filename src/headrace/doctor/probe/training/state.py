@@ -17,8 +17,8 @@ from ..evidence_file import EvidenceFile
 from ..patches import Fault
 from ..settings import ProbeSettings, SessionClock
 from ..stages import NOBODY, TrainingCost
-from .loop_work import DeviceMarks, LoopWork
-from .run_end import DEADLINE_S, StepLimit
+from .closed_steps import DeviceMarks
+from .loop_watch import DEADLINE_S, LoopWork, StepLimit
 from .steps import FetchedBatch, StepTimeline
 
 ATTRIBUTE = "_headrace_pass"
@@ -77,7 +77,7 @@ class TrainingState:
         self.work.forked()
         self.said.clear()
         self.thread.begin(get_ident())
-        self.counter.reset()
+        vars(self.counter).update(vars(PassCounter()))
 
 
 class TrainingThread:
@@ -260,25 +260,14 @@ class HandedOverBatches:
         return [self._batches.popleft() for _ in range(len(self._batches) - held)]
 
 
+@dataclass
 class PassCounter:
-    """Counter that numbers loaders and their passes."""
+    """Numbers of loaders and their passes so far."""
 
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        self.passes = 0
-        self.loaders = 0
-        self.opening: int | None = None
-        """Number of the pass that `iter(loader)` is beginning."""
-
-    def next_pass(self) -> int:
-        self.passes += 1
-        return self.passes - 1
-
-    def next_loader(self) -> int:
-        self.loaders += 1
-        return self.loaders - 1
+    passes: int = 0
+    loaders: int = 0
+    opening: int | None = None
+    """Number of the pass that `iter(loader)` is beginning."""
 
 
 class LookedLoader:

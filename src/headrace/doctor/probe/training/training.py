@@ -9,14 +9,15 @@ from typing import Any, Callable, NoReturn
 
 from ..batch_production import BatchRecorder
 from ..evidence_file import EvidenceFile, LastRecords
-from ..look.model_inputs import ModelInputs
+from ..look.first_batches import ModelInputs
+from ..look.value_look import NUMBER
 from ..patches import Fault
 from ..settings import ProbeSettings, SessionClock
 from ..stages import NOBODY, nothing
 from .closed_steps import ClosedSteps
 from .loader_sources import HeldIterator
+from .loop_watch import StandstillWatch
 from .replay import LoopReplay
-from .run_end import StandstillWatch
 from .short_passes import ShortPasses
 from .state import LookedLoader, ObservedPass, QueueReader, TrainingState
 from .steps import BACKWARD, BEGUN, ENDED, UNSOURCED, WORK, FetchedBatch, OptimizerStep, PassEvent
@@ -84,8 +85,19 @@ class TrainingObserver:
             self.closed.write()
             self.evidence.write(*self.work.started(self.clock.now_us()))
         self.thread.is_fetching |= self.thread.is_its_thread()
-        number = self.counter.opening = self.counter.next_pass()
+        number = self.counter.opening = self.counter.passes
+        self.counter.passes += 1
         return number
+
+    def number_of(self, loader: Any) -> int | None:
+        """Return the number of a loader in this process's evidence; None before its first pass."""
+        file, number = getattr(loader, NUMBER, (None, None))
+        return number if file == self.evidence.path else None
+
+    def next_number(self, loader: Any) -> int:
+        """Return the number of a loader, or the number that it gets in its first pass."""
+        number = self.number_of(loader)
+        return self.counter.loaders if number is None else number
 
     def pass_begun(self, number: int, start: int, with_grad: bool) -> None:
         self.pass_failed()

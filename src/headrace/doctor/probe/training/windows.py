@@ -14,8 +14,8 @@ from math import inf
 from typing import Any, Callable
 
 from .loader_sources import HeldIterator, ObservedLoaders
+from .loop_watch import DEADLINE_S, SETTLING_STEPS
 from .replay import LoopReplay
-from .run_end import DEADLINE_S, SETTLING_STEPS
 from .state import ObservedPass, TrainingState
 from .steps import FetchedBatch, OptimizerStep
 
