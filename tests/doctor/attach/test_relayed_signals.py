@@ -182,17 +182,6 @@ def doctor_on_terminal(command: list[str], folder: Path) -> Iterator[tuple[subpr
     os.close(outer)
 
 
-@pytest.mark.long
-def test_ctrl_c_reaches_the_command_once(tmp_path):
-    with doctor_on_terminal(python(COUNTS), tmp_path) as (process, keys):
-        heard(process, "ready")
-        os.write(keys, b"\x03")
-        heard(process, "got")
-        to_process(process, signal.SIGUSR2)
-        assert heard(process, "SIGINT") == []
-        assert ended(process)["why"] == "interrupted"
-
-
 ASKS = "print('ready', flush=True); print('read', input(), flush=True); print('read', input(), flush=True)"
 
 
