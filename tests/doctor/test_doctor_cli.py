@@ -76,6 +76,7 @@ def test_every_option_arrives(asked: Asked) -> None:
         (["x", "--", "y"], "expected options, then -- and the command, got 'x'"),
         (["--steps", "0", "--", "x"], "--steps"),
         (["--steps", "5", "--observe", "--", "x"], "--steps ends the run, --observe lets it go on"),
+        (["--observe", "--prove", "--", "x"], "--prove"),
         (["--fail-above", "0.05", "--", "x"], "expected a share such as 5%, got '0.05'"),
         (["--fail-above", "101%", "--", "x"], "expected a share such as 5%, got '101%'"),
         (["--verbose", "show", "x"], "expected --verbose behind show, got it before"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, defaultdict, namedtuple
+from collections import Counter, OrderedDict, UserDict, defaultdict, namedtuple
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -59,6 +59,7 @@ BATCHES = {
     "default dict": defaultdict(list, a=X),
     "frozen dataclass": Frozen(X, "a"),
     "slots": Slotted(X),
+    "user's dict": UserDict(inputs=X),
     "packed": pack_sequence([X[0], X[1][:2]]),
 }
 
@@ -79,17 +80,6 @@ def test_what_beside_its_items_makes_a_container_is_kept() -> None:
     packed = copied(pack_sequence([X[0], X[1][:2]]))
     assert isinstance(packed, PackedSequence)
     assert packed.batch_sizes.tolist() == [2, 2, 1]
-
-
-def test_a_batch_encoding_keeps_its_attributes() -> None:
-    from transformers import BatchEncoding
-
-    batch = BatchEncoding({"input_ids": X.long(), "attention_mask": torch.ones(2, 3)})
-    copy = copied(batch)
-    copy["input_ids"].zero_()
-    copy.pop("attention_mask")
-    assert batch.input_ids.tolist() == X.long().tolist()
-    assert set(batch) == {"input_ids", "attention_mask"}
 
 
 def test_strides_types_and_gradients_are_kept() -> None:
