@@ -185,18 +185,7 @@ def doctor_on_terminal(command: list[str], folder: Path) -> Iterator[tuple[subpr
 ASKS = "print('ready', flush=True); print('read', input(), flush=True); print('read', input(), flush=True)"
 
 
-def test_a_command_may_ask_at_the_terminal(tmp_path):
-    with doctor_on_terminal(python(ASKS), tmp_path) as (process, keys):
-        heard(process, "ready")
-        os.write(keys, b"one\n")
-        assert heard(process, "read") == ["one"]
-        os.write(keys, b"two\n")
-        assert heard(process, "read") == ["two"]
-        assert ended(process)["status"] == 0
-
-
-@pytest.mark.long
-def test_ctrl_c_ends_a_command_that_has_the_terminal(tmp_path):
+def test_a_command_may_ask_at_the_terminal_and_ctrl_c_ends_it(tmp_path):
     with doctor_on_terminal(python(ASKS), tmp_path) as (process, keys):
         heard(process, "ready")
         os.write(keys, b"one\n")

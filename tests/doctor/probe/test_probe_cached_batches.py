@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, UserDict, defaultdict, namedtuple
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -191,14 +189,12 @@ def test_what_is_kept_is_a_copy_and_what_comes_is_another() -> None:
 COUNT = 3
 
 
-@pytest.fixture(params=["hash", "file"])
-def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Any]:
-    """Gives a rank its store."""
-    if request.param == "file":
-        return lambda: dist.FileStore(str(tmp_path / "store"), COUNT)
+@pytest.fixture
+def store() -> Any:
+    """The store of all ranks."""
     one = dist.HashStore()
     one.set_timeout(timedelta(seconds=20))
-    return lambda: one
+    return one
 
 
 def _group(store: Any, rank: int, count: int) -> state.RankGroup:
@@ -209,21 +205,21 @@ def _group(store: Any, rank: int, count: int) -> state.RankGroup:
     return group
 
 
-def _agree(stores: Callable[[], Any], votes: dict[int, Any]) -> list[Any]:
+def _agree(store: Any, votes: dict[int, Any]) -> list[Any]:
     with ThreadPoolExecutor(COUNT) as pool:
-        groups = [(_group(stores(), rank, COUNT), vote) for rank, vote in votes.items()]
+        groups = [(_group(store, rank, COUNT), vote) for rank, vote in votes.items()]
         decisions = [pool.submit(group.agree, "steps", vote, max) for group, vote in groups]
         return [decision.result(timeout=30) for decision in decisions]
 
 
-def test_all_get_what_was_made_of_all_votes(stores: Callable[[], Any]) -> None:
-    assert _agree(stores, {0: 3, 1: 11, 2: 7}) == [11, 11, 11]
+def test_all_get_what_was_made_of_all_votes(store: Any) -> None:
+    assert _agree(store, {0: 3, 1: 11, 2: 7}) == [11, 11, 11]
 
 
-def test_one_that_does_not_come_leaves_no_decision(stores: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_does_not_come_leaves_no_decision(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "DEADLINE_S", 0.2)
-    assert _agree(stores, {0: 3, 2: 7}) == [None, None]
-    assert _agree(stores, {1: 11}) == [None]
+    assert _agree(store, {0: 3, 2: 7}) == [None, None]
+    assert _agree(store, {1: 11}) == [None]
 
 
 def test_a_rank_alone_decides_by_itself() -> None:
