@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from attach_runs import doctor, evidence, observed, records, stub_torch
-from processes import eventually
+from processes import eventually, source_paths
+
+NAMESPACE = ["unshare", *([] if os.geteuid() == 0 else ["-r"]), "-m"]
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +174,40 @@ def test_a_doctor_that_is_killed_leaves_an_observed_command_alone(script, tmp_pa
         process.wait()
         process.stdin.close()
         assert eventually((tmp_path / "done").exists)
+
+
+FULL = """
+import os, sys, torch
+probe = sys.modules["_headrace_probe"]._active
+for number in range(2000):
+    probe.note("filler", "x" * 1000)
+print("done")
+sys.exit(3)
+"""
+
+
+@pytest.mark.long
+def test_a_full_disk_ends_the_evidence_only(site, tmp_path):
+    """A small file system of its own, in a mount namespace."""
+    mount = f'mount -t tmpfs -o size=1m tmpfs "{tmp_path}"'
+    if subprocess.run([*NAMESPACE, "sh", "-c", mount], capture_output=True).returncode:
+        pytest.skip("this system lets nobody mount a file system of their own (unshare -m)")
+    source = (
+        "import sys; from pathlib import Path; from attach_runs import observed; "
+        f"ended = observed(['{sys.executable}', '-c', sys.argv[1]], Path('{tmp_path}')); "
+        f"print(max(f.stat().st_size for f in Path('{tmp_path}/evidence').iterdir()), ended.status)"
+    )
+    paths = [*source_paths(), str(Path(__file__).parents[1]), str(site)]
+    call = [*NAMESPACE, "sh", "-c", f'{mount} && exec "$@"', "sh", sys.executable, "-c", source, FULL]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    first, last = done.stdout.splitlines()
+    size, status = map(int, last.split())
+    assert (first, status) == ("done", 3)
+    assert 900_000 < size <= 1 << 20
+    assert done.stderr.count("no longer observed") == 1
+    assert "Traceback" not in done.stderr
 
 
 def test_no_signal_is_lost_in_a_fork(script, tmp_path):

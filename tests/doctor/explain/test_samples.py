@@ -88,6 +88,23 @@ class FolderPairs:
         return (pixels.flip(-1), classes.flip(-1)) if flip else (pixels, classes)
 
 
+class ScaledPairs(FolderPairs):
+    """A segmentation trainer's: a random size, zeros where that is too small, and one random window of both."""
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        size = random.randint(50, 200)
+        picture = (
+            Image.open(self.folder / f"{index}.png").convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
+        )
+        labels = Image.open(self.folder / f"labels{index}.png").resize((size, size), Image.Resampling.NEAREST)
+        over = max(80 - size, 0)
+        pads = ((over, over), (over, over))
+        rgb, classes = np.pad(np.array(picture), (*pads, (0, 0))), np.pad(np.array(labels), pads)
+        top, left = (random.randint(0, side - 80) for side in classes.shape)
+        window = np.s_[top : top + 80, left : left + 80]
+        return torch.from_numpy(rgb[window]).permute(2, 0, 1) / 255, classes[window].astype(np.int64)
+
+
 def explained(dataset: Any, path: Path, collate: Any = None) -> dict[Any, Any]:
     random.seed(2)
     state = random.getstate(), torch.get_rng_state()
@@ -95,6 +112,17 @@ def explained(dataset: Any, path: Path, collate: Any = None) -> dict[Any, Any]:
     assert random.getstate() == state[0]
     assert torch.equal(torch.get_rng_state(), state[1])
     return explain_look(read_look(path))
+
+
+@pytest.mark.long
+def test_a_picture_is_found_by_the_view_of_its_mask(folder: Path, tmp_path: Path) -> None:
+    """Padded samples and others follow no one rule of a picture's; a mask's samples are placed one by one."""
+    found = explained(ScaledPairs(folder), tmp_path / "look")
+    picture, mask = found[0,].by, found[1,].by
+    assert isinstance(picture, PictureExplanation)
+    assert isinstance(mask, MaskExplanation)
+    assert (picture.filter, picture.scale) == ("triangle", pytest.approx([1 / 255] * 3, rel=0.01))
+    assert [one.window for one in picture.placements] == [one.window for one in mask.placements]
 
 
 @pytest.mark.long
