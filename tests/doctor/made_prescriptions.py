@@ -12,7 +12,7 @@ from made_sessions import HOST, MadeRun, field_names, made_session, replace
 from headrace.doctor.causes import Prescription, Remedy, diagnose, prescribe
 from headrace.doctor.edits.script_source import ScriptSources
 from headrace.doctor.session.model import Machine, Session
-from headrace.doctor.session.trainers import TrainerPass
+from headrace.doctor.session.trainers import MeasuredWindow, TrainerPass
 
 GB = 10**9
 ROOMY: dict[str, Any] = {"cores": 8, "memory_bytes": 64 * GB, "shm_bytes": 16 * GB}
@@ -52,6 +52,24 @@ def with_copies(session: Session, us: int) -> Session:
         gets = [start + duration for start, duration in zip(trainer.gets.start, trainer.gets.duration, strict=True)]
         for spans, got in zip(trainer.steps.spans, gets, strict=True):
             spans.insert(0, ("h", got, us))
+    return session
+
+
+def replayed(session: Session, step_us: int, steps: int = 12, settling: int = 2) -> Session:
+    """With a window of cached batches after its steps, each of which takes so long and receives nothing."""
+    session.mode = "measure"
+    session.warmup = 0
+    for trainer in session.trainers:
+        columns, first = trainer.steps, trainer.steps.number[-1] + 1
+        begun = now = columns.end[-1]
+        trainer.windows = [MeasuredWindow("observe", 0, first, 0, columns.start[0], begun)]
+        for number in range(first, first + steps):
+            row = {"number": number, "start": now, "end": now + step_us, "spans": []}
+            for name in field_names(columns):
+                if getattr(columns, name) or name in row:
+                    getattr(columns, name).append(row.get(name))
+            now += step_us
+        trainer.windows.append(MeasuredWindow("replay", first, steps, settling, begun, now))
     return session
 
 

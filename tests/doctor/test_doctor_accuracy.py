@@ -1,6 +1,6 @@
 """Predicted step times beside proved ones, over the scripts with planted faults; and how long a whole diagnosis takes.
 
-pytest -m long -s tests/doctor/test_doctor_accuracy.py      prints the tables of docs/doctor/remedies.md
+pytest -m long -s tests/doctor/test_doctor_accuracy.py      prints the figures of docs/doctor/remedies.md
 """
 
 from __future__ import annotations
@@ -31,13 +31,10 @@ class Predicted:
 
     case: str
     remedies: str
-    observed_us: float
     step_us: float
     low_us: float
     high_us: float
     proved_us: float
-    again_us: float | None = None
-    """The step of the same command, run once more without any remedy; None where it was not."""
 
     @property
     def error(self) -> float:
@@ -48,13 +45,6 @@ class Predicted:
     def is_covered(self) -> bool:
         return self.low_us <= self.proved_us <= self.high_us
 
-    def row(self) -> str:
-        again = "–" if self.again_us is None else f"{self.again_us / 1000:.1f}"
-        times = " | ".join(f"{us / 1000:.1f}" for us in (self.step_us, self.proved_us))
-        within = f"{self.low_us / 1000:.1f} to {self.high_us / 1000:.1f}{'' if self.is_covered else ' (not)'}"
-        begin = f"| {self.case} | {self.remedies} | {self.observed_us / 1000:.1f} | {again}"
-        return f"{begin} | {times} | {self.error:.1%} | {within} |"
-
 
 def predicted(case: str, prescription: dict[str, Any]) -> list[Predicted]:
     """Of a document's prescription: those that were both predicted and measured, on a machine that did nothing else, or
@@ -63,23 +53,14 @@ def predicted(case: str, prescription: dict[str, Any]) -> list[Predicted]:
         Predicted(
             case,
             " + ".join(outcome["remedies"]),
-            outcome["predicted"]["step_us"] * outcome["predicted"]["speedup"],
             outcome["predicted"]["step_us"],
             outcome["predicted"]["low_us"],
             outcome["predicted"]["high_us"],
             outcome["step_us"],
-            prescription.get("again_us"),
         )
         for outcome in prescription["outcomes"]
         if outcome["predicted"] is not None and outcome["step_us"] is not None and not outcome["unclear"]
     ]
-
-
-def table(rows: Sequence[Predicted]) -> str:
-    """In Markdown, the farthest off first."""
-    head = "| case | remedy | baseline, ms | again | predicted | proved | off by | interval |"
-    far_first = sorted(rows, key=lambda row: -row.error)
-    return "\n".join([head, "|---|---|---|---|---|---|---|---|", *(row.row() for row in far_first)])
 
 
 def median_error(rows: Sequence[Predicted]) -> float:
@@ -96,7 +77,6 @@ def covered(rows: Sequence[Predicted]) -> float:
 def test_predicted_steps_are_those_that_proofs_measure(tmp_path_factory: pytest.TempPathFactory) -> None:
     data = tmp_path_factory.mktemp("planted")
     rows = [row for case in cases() for row in proved(case, tmp_path_factory.mktemp(case.name), data)]
-    print("", table(rows), sep="\n")
     said = f"median error {median_error(rows):.1%}, the largest {max(row.error for row in rows):.1%}"
     print(f"\n{len(rows)} proofs: {said}, {covered(rows):.0%} within their interval")
     assert median_error(rows) <= MEDIAN
@@ -107,7 +87,7 @@ def test_predicted_steps_are_those_that_proofs_measure(tmp_path_factory: pytest.
 def proved(case: Case, folder: Path, data: Path) -> list[Predicted]:
     examined = examine(case, folder, "--prove", data=data, deadline_s=PROVED_S)
     rows = predicted(case.name, examined.document["prescription"])
-    print(*(row.row() for row in rows), sep="\n", flush=True)
+    print(*rows, sep="\n", flush=True)
     return rows
 
 

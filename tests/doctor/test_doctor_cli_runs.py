@@ -43,11 +43,6 @@ def test_the_status_is_the_commands_own(status: int, capfd: Out, temporary: Path
     assert list(temporary.iterdir()) == []
 
 
-def test_a_signal_is_a_status_as_shells_have_it(capfd: Out) -> None:
-    assert examine(Examination(python("import os; os.kill(os.getpid(), 9)")), Outputs()) == 137
-    assert "signal 9" in capfd.readouterr().out
-
-
 def test_a_command_that_is_not_there(capfd: Out, temporary: Path) -> None:
     assert examine(Examination(["no-such-program-here"]), Outputs()) == 127
     assert "no-such-program-here" in capfd.readouterr().out.splitlines()[0]

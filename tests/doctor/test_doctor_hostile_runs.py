@@ -9,7 +9,7 @@ import sys
 import pytest
 from attach_runs import stub_torch
 from html_pages import parsed
-from observed_runs import headrace, observe, python
+from observed_runs import observe, python
 from probing import merged
 from processes import source_paths
 from report_pages import said
@@ -50,14 +50,6 @@ def test_a_script_without_a_dataloader_keeps_its_exit_status_and_is_told_so(tmp_
 def test_hostile_texts_reach_the_terminal_as_plain_ones(odd):
     assert not CONTROLS.intersection(odd.observed.out)
     assert "[bold red]x[/]" in odd.observed.out  # the markup is data, and shown as it is
-
-
-@pytest.mark.long
-def test_hostile_texts_come_again_from_a_saved_session(odd):
-    shown = headrace("doctor", "show", str(odd.folder / "session.json"))
-    assert shown.returncode == 0, shown.stderr
-    assert not CONTROLS.intersection(shown.stdout)
-    assert "[bold red]x[/]" in shown.stdout
 
 
 def test_hostile_texts_are_only_read_on_the_page(odd):

@@ -1,6 +1,6 @@
 """Twelve mixtures of known stages: the doctor's shares are those that the scripts measured of themselves.
 
-pytest -m long -s tests/doctor/test_doctor_truth.py      prints the table of docs/doctor/remedies.md
+pytest -m long -s tests/doctor/test_doctor_truth.py      prints how far each is off
 """
 
 from __future__ import annotations
@@ -109,16 +109,6 @@ def step_shares(diagnosis: Diagnosis) -> Shares:
     return {part.name: part.share for part in diagnosis.budgets[0].parts}
 
 
-def rows(case: str, own: Shares, said: Shares) -> list[str]:
-    """Lines of a table: what each says of every stage that either knows."""
-    names = sorted({*own, *said}, key=lambda name: -own.get(name, 0.0))
-    return [f"| {case} | {name} | {_percent(own, name)} | {_percent(said, name)} |" for name in names]
-
-
-def _percent(of: Shares, name: str) -> str:
-    return f"{of[name] * 100:.1f}" if name in of else "–"
-
-
 def _sum(steps: list[dict[str, float]]) -> dict[str, float]:
     sums: dict[str, float] = defaultdict(float)
     for parts in steps:
@@ -139,13 +129,12 @@ def check(mixture: Mixture, observed: Observed, own: OwnFigures) -> None:
     budget = observed.diagnosis.budgets[0]
     own_step = own.of_steps(observed.session.trainers[0].steps.number[-budget.steps :])
     own_stages, own_parts = shares(own.wall), shares(own_step)
-    print("\n".join(["", *rows(mixture.name, own_stages, stages), *rows(mixture.name, own_parts, parts)]))
     off = {name: stages[name] for name in stages.keys() - own_stages}
     seen = shares({name: stages.get(name, 0.0) for name in own_stages})
     off |= {name: abs(seen[name] - own_stages[name]) for name in own_stages}
     off["data wait"] = abs(parts["data wait"] - own_parts["data wait"])
     farthest = max(off, key=lambda name: off[name])
-    print(f"| `{mixture.name}` | {farthest} | {off[farthest] * 100:.1f} |")
+    print(f"\n{mixture.name}: {farthest} is off by {off[farthest] * 100:.1f} points")
     assert off[farthest] <= SHARE
     assert sum(stages.values()) == pytest.approx(1, abs=WHOLE)
     assert sum(part.us for part in budget.parts) == pytest.approx(sum(own_step.values()), rel=WHOLE)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -95,11 +93,6 @@ def test_numbers(value: float | None, text: str) -> None:
 
 def test_counts() -> None:
     assert [counted(1, "worker"), counted(2, "pass"), counted(0, "batch")] == ["1 worker", "2 passes", "0 batches"]
-
-
-@given(st.one_of(st.none(), st.floats(min_value=0, max_value=1)))
-def test_nothing_unmeasured_looks_measured(part: float | None) -> None:
-    assert bool(re.search(r"\d", percent(part))) == (part is not None)
 
 
 @pytest.mark.parametrize(

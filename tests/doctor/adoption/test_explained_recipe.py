@@ -114,14 +114,6 @@ class Pairs(Scenes):
         return np.array(picture.crop((left, top, left + 80, top + 60))), self.targets[index]
 
 
-class Noisy(Scenes):
-    """One leaf of files, and one that nothing explains."""
-
-    def __getitem__(self, index: int) -> Any:
-        sample = super().__getitem__(index)
-        return {"image": sample["image"], "noise": torch.randn(4, 5)}
-
-
 class Unpaired(Scenes):
     """Two pictures: one of the sample's own file, one of a file that is drawn."""
 
@@ -192,14 +184,6 @@ def test_depth_has_bounds_validity_and_quantiles(folder: Path, tmp_path: Path) -
             assert np.allclose(batch["depth"][place], sample["depth"], atol=2e-3)
             assert (np.asarray(batch["valid"][place]) == sample["valid"]).mean() > 0.999
             assert np.abs(np.asarray(batch["scaled"][place]) - sample["scaled"]).max() < 0.01
-
-
-@pytest.mark.long
-def test_what_is_not_explained_stays_in_python(folder: Path, tmp_path: Path) -> None:
-    recipe = recipe_of(Noisy(folder), tmp_path)
-    assert recipe.left == {"noise": "float32[1, 4, 5]"}
-    assert [part.certainty for part in recipe.parts] == ["python"]
-    assert list(recipe.fields) == ["image"]
 
 
 @pytest.mark.parametrize(("dataset", "leaf", "named"), [(Unpaired, "1", ".png"), (Stacked, "", "2 pictures")])
@@ -370,10 +354,6 @@ class Degraded(Scenes):
         return np.array(window.resize((32, 32), self.filter)), np.array(window)
 
 
-class Enlarged(Degraded):
-    filter = Image.Resampling.LANCZOS
-
-
 @pytest.mark.long
 def test_a_drawn_picture_at_another_size_is_made_of_the_other(folder: Path, tmp_path: Path) -> None:
     recipe = recipe_of(Degraded(folder), tmp_path)
@@ -381,13 +361,6 @@ def test_a_drawn_picture_at_another_size_is_made_of_the_other(folder: Path, tmp_
     for small, large in batches(recipe, tmp_path):
         expected = [Image.fromarray(each).resize((32, 32), Image.Resampling.BICUBIC) for each in large.numpy()]
         assert (small.int() - torch.from_numpy(np.array(expected)).int()).abs().max() <= 1
-
-
-@pytest.mark.long
-def test_what_is_drawn_with_a_leaf_that_stays_in_python_stays_there_too(folder: Path, tmp_path: Path) -> None:
-    recipe = recipe_of(Enlarged(folder), tmp_path)
-    assert recipe.covered == ()
-    assert all("draw" in part.note for part in recipe.parts[:2])
 
 
 class Noised(Degraded):

@@ -98,7 +98,6 @@ def recipe_of(data: Pairs, folder: Path) -> LoaderRecipe:
     ("made", "statement"),
     [
         ("Words()", "Words"),
-        ("Words(5)", "Words"),
         ("shared", "shared"),
         ("function", "function"),
         ("Listing()", "Listing"),

@@ -11,8 +11,6 @@ import pytest
 from attach_runs import doctor, evidence, observed, records, stub_torch
 from processes import eventually, source_paths
 
-from headrace.doctor.attach import process_tree
-
 NAMESPACE = ["unshare", *([] if os.geteuid() == 0 else ["-r"]), "-m"]
 
 
@@ -84,19 +82,6 @@ probe.note("forked", "parent")
     assert "error" not in by_note["exit"]
     assert "error" in by_note["error"]
     assert by_note["parent"].count("process") == 1
-
-
-def test_a_double_fork_leaves_nobody(script, tmp_path):
-    """A daemon of the old kind, that does not begin a session: it ends with the command."""
-    source = (
-        "ended, held = os.pipe()\n"  # exec closes it
-        "if os.fork() == 0:\n    if os.fork() == 0: os.execvp('sleep', ['sleep', '1000'])\n    os._exit(0)\n"
-        "os.close(held); os.wait(); os.read(ended, 1)"
-    )
-    ended = observed(script(source), tmp_path)
-    assert ended.status == 0
-    assert [(leftover.command, leftover.fate) for leftover in ended.leftovers] == [(["sleep", "1000"], "terminated")]
-    assert process_tree.process_stat(ended.leftovers[0].pid) is None
 
 
 @pytest.mark.one_in(2)

@@ -6,12 +6,11 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import replace
 
 import pytest
-from attach_runs import observed, python, stub_torch
+from attach_runs import observed, python
 from processes import eventually
 
 from headrace.doctor.attach import process_tree
@@ -25,18 +24,6 @@ def fifo(tmp_path):
     path = tmp_path / "fifo"
     os.mkfifo(path)
     return path
-
-
-def test_a_probe_that_fails_to_start_is_named_and_breaks_nothing(tmp_path, capfd):
-    source = "import os; os.remove(os.environ['HEADRACE_DOCTOR'] + '/settings.json')"
-    second = stub_torch(tmp_path / "site")
-    command = ["sh", "-c", f'"$0" -c "$1"; PYTHONPATH=$PYTHONPATH:{second} "$0" -c "import torch"']
-    ended = observed([*command, sys.executable, source], tmp_path)
-    assert ended.status == 0
-    (left,) = (tmp_path / "evidence").glob("failed-*.txt")
-    assert "FileNotFoundError" in left.read_text()
-    assert f"{tmp_path}/settings.json" in left.read_text()
-    assert capfd.readouterr() == ("", "")
 
 
 def test_workers_that_end_by_themselves_are_waited_for(tmp_path):
@@ -90,24 +77,6 @@ def test_nothing_detached_keeps_the_doctor_waiting_for_output(fifo, tmp_path):
     assert ended.last_lines == ["early"]
 
 
-def test_orphans_are_found_and_buried():
-    script = "sleep 1000 & echo $!"
-    with adopting_orphans():
-        descendants = Descendants()
-        command = subprocess.Popen(["sh", "-c", script], process_group=0, stdout=subprocess.PIPE, text=True)
-        assert command.stdout is not None
-        orphan = int(command.stdout.readline())
-        descendants.started(command.pid)
-        assert eventually(lambda: process_tree.process_stat(orphan).parent == os.getpid())
-        descendants.look()
-        assert set(descendants.live) == {orphan}
-        descendants.signal_all(signal.SIGKILL)
-        assert eventually(lambda: [descendants.look(), descendants.live] == [None, {}])
-        assert process_tree.process_stat(orphan) is None
-        command.wait()
-        command.stdout.close()
-
-
 def test_one_whose_parent_ends_during_a_look_is_seen_by_the_next(monkeypatch):
     """Its parent was read before that end, and the parent itself after it."""
     with adopting_orphans():
@@ -126,6 +95,7 @@ def test_one_whose_parent_ends_during_a_look_is_seen_by_the_next(monkeypatch):
         assert set(descendants.live) == {orphan}
         descendants.signal_all(signal.SIGKILL)
         assert eventually(lambda: [descendants.look(), descendants.live] == [None, {}])
+        assert process_tree.process_stat(orphan) is None
         command.wait()
         command.stdout.close()
 
@@ -199,44 +169,26 @@ def test_the_status_is_the_commands_own(script, status, why, hides, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "mode", "status", "text"),
+    ("name", "content", "mode", "status", "names"),
     [
-        ("gone", None, 0, 127, "{path}: expected a program, found none of that name; give its path, or look at PATH"),
-        (
-            "gone.py",
-            None,
-            0,
-            127,
-            "{path}: expected a program, found none of that name; to run a Python script, say: python {path}",
-        ),
-        ("plain", "", 0o600, 126, "{path}: expected a program, got a file that may not be executed"),
-        (
-            "train.py",
-            "print()",
-            0o600,
-            126,
-            "{path}: expected a program, got a file that may not be executed; to run a Python script, "
-            "say: python {path}",
-        ),
-        (
-            "bare.py",
-            "print()",
-            0o700,
-            126,
-            "{path}: expected a program, got a file without a first line that names one (#!); to run a Python script, "
-            "say: python {path}",
-        ),
-        ("odd", "#!/nowhere/sh\n", 0o700, 127, "{path}: the interpreter that its first line names does not exist"),
+        ("gone", None, 0, 127, "PATH"),
+        ("gone.py", None, 0, 127, "python {path}"),
+        ("plain", "", 0o600, 126, "executed"),
+        ("train.py", "print()", 0o600, 126, "python {path}"),
+        ("bare.py", "print()", 0o700, 126, "#!"),
+        ("odd", "#!/nowhere/sh\n", 0o700, 127, "interpreter"),
     ],
 )
-def test_a_command_that_cannot_start_says_why(name, content, mode, status, text, tmp_path):
+def test_a_command_that_cannot_start_says_why(name, content, mode, status, names, tmp_path):
     path = tmp_path / name
     if content is not None:
         path.write_text(content)
         path.chmod(mode)
     ended = observed([str(path), "--lr", "1"], tmp_path)
     assert (ended.status, ended.why) == (status, "not found")
-    assert ended.last_lines == [text.format(path=path)]
+    (line,) = ended.last_lines
+    assert line.startswith(f"{path}: ")
+    assert names.format(path=path) in line
 
 
 def test_hidden_output_leaves_its_last_lines(tmp_path, capfd):

@@ -182,32 +182,10 @@ def doctor_on_terminal(command: list[str], folder: Path) -> Iterator[tuple[subpr
     os.close(outer)
 
 
-@pytest.mark.long
-def test_ctrl_c_reaches_the_command_once(tmp_path):
-    with doctor_on_terminal(python(COUNTS), tmp_path) as (process, keys):
-        heard(process, "ready")
-        os.write(keys, b"\x03")
-        heard(process, "got")
-        to_process(process, signal.SIGUSR2)
-        assert heard(process, "SIGINT") == []
-        assert ended(process)["why"] == "interrupted"
-
-
 ASKS = "print('ready', flush=True); print('read', input(), flush=True); print('read', input(), flush=True)"
 
 
-def test_a_command_may_ask_at_the_terminal(tmp_path):
-    with doctor_on_terminal(python(ASKS), tmp_path) as (process, keys):
-        heard(process, "ready")
-        os.write(keys, b"one\n")
-        assert heard(process, "read") == ["one"]
-        os.write(keys, b"two\n")
-        assert heard(process, "read") == ["two"]
-        assert ended(process)["status"] == 0
-
-
-@pytest.mark.long
-def test_ctrl_c_ends_a_command_that_has_the_terminal(tmp_path):
+def test_a_command_may_ask_at_the_terminal_and_ctrl_c_ends_it(tmp_path):
     with doctor_on_terminal(python(ASKS), tmp_path) as (process, keys):
         heard(process, "ready")
         os.write(keys, b"one\n")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from machine_findings import quantities
-from made_prescriptions import made, prescribed, with_batches
+from made_prescriptions import made, prescribed, replayed, with_batches
 from made_sessions import MadeRun, outcome, process, read, write_evidence, write_settings
 from report_pages import codes, first_gain, said
 
@@ -18,7 +18,7 @@ from headrace.doctor.report.remedy_text import first_screen, proved
 from headrace.doctor.report.run_text import last_words
 from headrace.doctor.session.after_run import Proof
 from headrace.doctor.session.model import ProbedProcess, Session
-from headrace.doctor.session.trainers import MeasuredWindow, Trainer
+from headrace.doctor.session.trainers import Trainer
 from headrace.doctor.simulate import Prediction
 
 pytestmark = pytest.mark.usefixtures("kept_simulations")
@@ -89,27 +89,6 @@ def test_the_first_remedy_is_named_by_its_proof_even_where_that_is_longer_than_w
     assert named(undecided) == ("Loader", "40.0 ms")
 
 
-def with_replay(session: Session, step_us: int, steps: int = 20) -> Session:
-    """The last steps are a replay of batches at hand: each takes `step_us`, and receives nothing."""
-    (trainer,) = session.trainers
-    first = trainer.steps.number[-1] + 1
-    start = trainer.steps.end[-1]
-    session.mode = "measure"
-    session.warmup, session.steps = 0, first
-    end = start + steps * step_us
-    windows = ("observe", 0, first, 0, 0, start), ("replay", first, steps, 0, start, end)
-    trainer.windows = [MeasuredWindow(*each) for each in windows]
-    for number in range(first, first + steps):
-        end = start + step_us
-        for name, value in {"number": number, "start": start, "end": end, "spans": []}.items():
-            getattr(trainer.steps, name).append(value)
-        for name in ("probe", "device", "ready", "cpu", "delay"):
-            if getattr(trainer.steps, name):
-                getattr(trainer.steps, name).append(None)
-        start = end
-    return session
-
-
 SLOW = MadeRun(stages={"decode:Pillow load": 20_000})
 """Two workers: 10 ms a step, of which 3.5 are training."""
 
@@ -124,22 +103,22 @@ def speed(session: Session) -> list[str] | None:
 
 @pytest.mark.long
 def test_without_a_remedy_the_sentence_ends_with_the_gap() -> None:
-    assert speed(with_replay(made(SLOW), 3_400)) == ["3.4 ms"]
-    assert speed(with_replay(made(SLOW), 10_200)) == []
+    assert speed(replayed(made(SLOW), 3_400)) == ["3.4 ms"]
+    assert speed(replayed(made(SLOW), 10_200)) == []
     assert speed(made(SLOW)) is None, "nothing was replayed"
-    assert speed(with_replay(made(MadeRun(stages={"decode:a": 500})), 3_400)) is None, "nothing waits"
+    assert speed(replayed(made(MadeRun(stages={"decode:a": 500})), 3_400)) is None, "nothing waits"
 
 
 def test_without_workers_the_gap_is_the_wait() -> None:
     """A replay that is much shorter than the step without its wait is of something else."""
     run = MadeRun(stages={"decode:Pillow load": 1_000}, workers=0, forward=6_000, backward=6_000)
-    session = with_replay(made(run), 5_000)
+    session = replayed(made(run), 5_000)
     assert diagnose(session).data_share == pytest.approx(0.074, abs=0.002)
     assert speed(session) == ["12.5 ms"]
 
 
 def test_a_proof_that_is_shorter_than_cached_batches_withdraws_that_bound() -> None:
-    session = with_replay(made(SLOW), 8_680)
+    session = replayed(made(SLOW), 8_680)
     session.proofs = [Proof(["workers"], {}, "measured", steps=[4_980] * 40, samples="same")]
     session.controls = [Proof([], {}, "measured", steps=[10_500] * 40)]
     found = prescribed(session)

@@ -91,6 +91,11 @@ def test_a_file_reaches_the_documentation(session: Session, pages: Any) -> None:
     assert "| `loss-scale` | GradScaler skips steps. |" in "".join(pages.findings())
 
 
+def test_the_pages_are_what_is_declared(pages: Any) -> None:
+    for page in pages.PAGES.glob("*.md"):
+        assert pages.written(page.read_text()) == page.read_text(), "run scripts/doctor_pages.py"
+
+
 def test_declarations_are_whole() -> None:
     declared = [kind.code for cause in all_causes() for kind in cause.remedies]
     assert len(declared) == len(set(declared)) > 10

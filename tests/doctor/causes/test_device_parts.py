@@ -45,19 +45,6 @@ def codes(session: Session) -> list[str]:
     return [one.code for one in diagnose(session).findings]
 
 
-def test_parts_are_compared_by_their_elements() -> None:
-    session = listed()
-    view = main_view_of(session)
-    assert view is not None
-    found = device_parts(view)
-    assert found is not None
-    larger, smaller = 2 * 3 * 24 * 8 + 2, 2 * 3 * 8 * 8 + 2
-    assert (found.count, found.example) == (2, (larger, smaller))
-    assert found.share == pytest.approx(1 / 2, abs=0.02)
-    largest, mean = smaller + found.share * (larger - smaller), smaller + found.share * (larger - smaller) / 2
-    assert found.uneven == pytest.approx(largest / mean)
-
-
 def test_a_step_waits_for_the_largest_part() -> None:
     session = listed()
     (found,) = [one for one in diagnose(session).findings if one.code == "device-parts"]

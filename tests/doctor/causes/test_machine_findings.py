@@ -13,12 +13,6 @@ def test_nothing_measured_finds_nothing() -> None:
     assert codes(Run(facts={"gpus": None, "disks": {}, "mounts": []}, columns={"cpu_cores_busy": None})) == []
 
 
-def test_no_machine_finds_nothing() -> None:
-    session = Run().session()
-    session.machines = []
-    assert machine_findings(session) == []
-
-
 def test_only_the_measured_steps_count() -> None:
     run = Run(facts={"cores": 4})
     session = run.session()
@@ -143,11 +137,6 @@ def test_waiting_that_others_cause_is_not_laid_to_threads() -> None:
     columns = {"cpu_cores_busy": 4.0, "cpu_cores_other": 3.0, "cpu_cores_command": 1.0}
     found = machine_findings(Run(**{**vars(THREADS), "columns": columns}).session())
     assert [(finding.code, finding.weight) for finding in found] == [("threads", pytest.approx(0.1))]
-
-
-def test_workers_of_many_threads_are_one_finding() -> None:
-    run = Run(**{**vars(THREADS), "facts": {"cores": 1}})
-    assert codes(run) == ["threads"]
 
 
 def test_cores_given_to_other_machines() -> None:

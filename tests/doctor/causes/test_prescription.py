@@ -16,6 +16,7 @@ from made_prescriptions import COLUMNS, GB, ROOMY, made, prescribed, respawned, 
 from made_sessions import MadeRun, replace
 
 from headrace.doctor.causes import diagnose, prescribe
+from headrace.doctor.causes.stages import NAMES
 from headrace.doctor.edits.script_source import files_here, read_file
 from headrace.doctor.session.after_run import Proof
 from headrace.doctor.session.model import CommandOutcome, Session, SessionNote
@@ -121,33 +122,13 @@ def test_a_file_that_is_gone_leaves_hints() -> None:
     assert all(one.edit is None and one.hint for one in found.remedies if one.helps)
 
 
-STAGES = st.dictionaries(
-    st.sampled_from(
-        [
-            "read:file",
-            "read:tarfile",
-            "lookup:tarfile member",
-            "scan:tarfile open",
-            "decode:Pillow load",
-            "decode:cv2.imread",
-            "transform:Resize",
-            "transform:RandomCrop",
-            "tokenise:Bert",
-            "collate:default",
-            "getitem:rest",
-            "other:fetch",
-            "new:kind",
-        ]
-    ),
-    st.integers(0, 20_000),
-    min_size=1,
-)
+LABELS = st.sampled_from([*NAMES, "new"]).map(lambda category: f"{category}:label") | st.sampled_from([*TAR.stages])
 RUNS = st.builds(
     MadeRun,
     steps=st.integers(1, 12),
     workers=st.integers(0, 5),
     prefetch=st.integers(1, 4),
-    stages=STAGES,
+    stages=st.dictionaries(LABELS, st.integers(0, 20_000), min_size=1),
     slow_batches=st.dictionaries(st.integers(0, 12), st.integers(0, 90_000), max_size=2),
     cpu=st.floats(0, 1),
     samples=st.integers(1, 4),

@@ -139,17 +139,16 @@ def test_what_cannot_apply_is_not_listed(run: MadeRun, codes: set[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "setting"), [("persistent-workers", "persistent_workers"), ("pin-memory", "pin_memory")]
+    ("codes", "session"),
+    [
+        (["persistent-workers"], with_gpu(made(MadeRun(facts={"persistent_workers": True})))),
+        (["pin-memory"], with_gpu(made(MadeRun(facts={"pin_memory": True})))),
+        (["pin-memory", "device-prefetch"], with_copies(with_gpu(made(BOUND)), 20)),
+    ],
+    ids=["set already", "pinned already", "short copies"],
 )
-def test_what_is_set_already(code: str, setting: str) -> None:
-    session = with_gpu(made(MadeRun(facts={setting: True})))
-    assert not is_listed(session, code)
-
-
-@pytest.mark.parametrize("code", ["pin-memory", "device-prefetch"])
-def test_copies_that_are_short(code: str) -> None:
-    session = with_copies(with_gpu(made(BOUND)), 20)
-    assert not is_listed(session, code)
+def test_what_gains_nothing_is_not_listed(codes: list[str], session: Session) -> None:
+    assert not [code for code in codes if is_listed(session, code)]
 
 
 def test_copies_on_a_side_stream() -> None:

@@ -35,18 +35,6 @@ def test_another_picture_is_no_explanation() -> None:
     assert explain_picture(seen) is None
 
 
-def test_a_scale_by_the_sample_is_told() -> None:
-    state = np.random.default_rng(6)
-    seen = []
-    for _ in range(3):
-        source = photograph(state, 48, 64)
-        leaf = (source - source.min()) / float(source.max() - source.min()) * state.uniform(0.5, 2)
-        seen.append(Sighting(leaf.astype(np.float32), source))
-    found = explain_picture(seen)
-    assert found is not None
-    assert found.is_scaled_by_sample
-
-
 def test_a_flat_picture_has_the_scale_of_the_others() -> None:
     """A crop of a wall says little of it."""
     seen = []

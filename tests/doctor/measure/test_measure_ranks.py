@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 from machine_findings import quantities
@@ -62,6 +63,17 @@ def together(tmp_path, *waits, **changes) -> Diagnosis:
     return diagnose(read(tmp_path))
 
 
+def apart(tmp_path, *of_step) -> Diagnosis:
+    """Ranks by what each gives for a step's number: its records after those of its loader's one pass."""
+    write_settings(tmp_path, warmup=0)
+    for rank, records_of in enumerate(of_step):
+        pid = 100 + rank
+        records = [process(pid, rank=rank), ["loader", 0, 0, {"num_workers": 0}], ["pass", 0, 0, 0, 0, 0, [pid]]]
+        records += [record for step in range(STEPS) for record in records_of(step)]
+        write_evidence(tmp_path, str(pid), records)
+    return diagnose(read(tmp_path))
+
+
 SLOW = [21_000] * STEPS
 QUICK = [1_000] * STEPS
 STAGES = [{"decode:a": 500, "read:b": 500}, {"decode:a": 20_500, "read:b": 500}]
@@ -117,16 +129,13 @@ def test_the_finding_says_who_waits_for_whom(tmp_path):
 
 def test_a_rank_that_is_late_for_its_computation_has_no_stage_to_blame(tmp_path):
     """Both wait equally for data; the second one's forward takes 20 ms more, here before its backward begins."""
-    write_settings(tmp_path, warmup=0)
-    for rank, forward in enumerate((1_000, 21_000)):
-        pid = 100 + rank
-        records = [process(pid, rank=rank), ["loader", 0, 0, {"num_workers": 0}], ["pass", 0, 0, 0, 0, 0, [pid]]]
-        for step in range(STEPS):
-            start = step * 30_000
-            records.append(["get", 0, step, start, 1_000])
-            records.append(["step", step, start, start + 30_000, [["b", 1_000 + forward, 5_000]], 0])
-        write_evidence(tmp_path, str(pid), records)
-    diagnosis = diagnose(read(tmp_path))
+
+    def of_step(forward, step):
+        start = step * 30_000
+        yield ["get", 0, step, start, 1_000]
+        yield ["step", step, start, start + 30_000, [["b", 1_000 + forward, 5_000]], 0]
+
+    diagnosis = apart(tmp_path, *(partial(of_step, forward) for forward in (1_000, 21_000)))
     assert [rank.cause for rank in diagnosis.ranks] == [None, None]
     (found,) = [one for one in diagnosis.findings if one.code == "late-rank"]
     assert quantities(found.text) == ["1", "100 %", "20.0 ms"]
@@ -134,17 +143,14 @@ def test_a_rank_that_is_late_for_its_computation_has_no_stage_to_blame(tmp_path)
 
 def test_ranks_that_end_their_steps_without_each_other_train_apart(tmp_path):
     """The second one's steps lag ever more: nobody waits for it, so it is not late."""
-    write_settings(tmp_path, warmup=0)
-    for rank, length in enumerate((10_000, 15_000)):
-        pid = 100 + rank
-        records = [process(pid, rank=rank), ["loader", 0, 0, {"num_workers": 0}], ["pass", 0, 0, 0, 0, 0, [pid]]]
-        for step in range(STEPS):
-            start = step * length
-            records.append(["get", 0, step, start, 1_000])
-            records.append(["step", step, start, start + length, [["b", 2_000, length - 3_000]], 0])
-            records.append(["ready", step, start + length - 1_000])
-        write_evidence(tmp_path, str(pid), records)
-    diagnosis = diagnose(read(tmp_path))
+
+    def of_step(length, step):
+        start = step * length
+        yield ["get", 0, step, start, 1_000]
+        yield ["step", step, start, start + length, [["b", 2_000, length - 3_000]], 0]
+        yield ["ready", step, start + length - 1_000]
+
+    diagnosis = apart(tmp_path, *(partial(of_step, length) for length in (10_000, 15_000)))
     assert [(rank.late, rank.peer_wait_us) for rank in diagnosis.ranks] == [(0, 0), (0, 0)]
     assert "late-rank" not in {one.code for one in diagnosis.findings}
     (found,) = [one for one in diagnosis.findings if one.code == "ranks-apart"]
@@ -196,17 +202,13 @@ def test_ranks_join_by_the_steps_that_all_of_them_have(tmp_path):
 
 def test_an_accumulation_is_joined_at_its_last_backward(tmp_path):
     """Gradients are shared once a step, in the last of two backward passes."""
-    write_settings(tmp_path, warmup=0)
-    for rank, wait in enumerate((1_000, 9_000)):
-        pid = 100 + rank
-        records = [process(pid, rank=rank), ["loader", 0, 0, {"num_workers": 0}], ["pass", 0, 0, 0, 0, 0, [pid]]]
-        for step in range(STEPS):
-            start = step * 30_000
-            second = 3_000 + 2_000
-            records.append(["get", 0, 2 * step, start, 1_000])
-            records.append(["get", 0, 2 * step + 1, start + second, wait])
-            spans = [["b", 1_000, 2_000], ["b", second + wait, 30_000 - second - wait]]
-            records.append(["step", step, start, start + 30_000, spans, 0])
-        write_evidence(tmp_path, str(pid), records)
-    late = diagnose(read(tmp_path)).ranks[1]
+
+    def of_step(wait, step):
+        start, second = step * 30_000, 3_000 + 2_000
+        yield ["get", 0, 2 * step, start, 1_000]
+        yield ["get", 0, 2 * step + 1, start + second, wait]
+        spans = [["b", 1_000, 2_000], ["b", second + wait, 30_000 - second - wait]]
+        yield ["step", step, start, start + 30_000, spans, 0]
+
+    late = apart(tmp_path, *(partial(of_step, wait) for wait in (1_000, 9_000))).ranks[1]
     assert (late.late, late.lateness_us) == (1, 8_000)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,15 +15,6 @@ from headrace.doctor.session.trainers import OptimizerSteps, ReceivedBatches, Tr
 
 times = st.integers(-50, 1_050)
 spans = st.builds(TimeSpan, st.sampled_from("abc"), times, times)
-
-
-@given(st.lists(spans, max_size=12))
-def test_segments_leave_nothing_out_and_follow_one_another(found):
-    pieces = list(segments(0, 1_000, found))
-    assert pieces[0].start == 0
-    assert pieces[-1].end == 1_000
-    assert all(one.end == following.start for one, following in pairwise(pieces))
-    assert all(piece.end > piece.start for piece in pieces)
 
 
 @given(st.lists(spans, max_size=8))

@@ -112,10 +112,6 @@ def test_a_hand_over_that_always_waits_longer_than_it_computes_waits_for_the_wor
     assert shares["unpickle and copy"] == pytest.approx((20 * 2_000 + 20_000) / (20 * 22_000), rel=0.01)  # not the last
 
 
-def test_unpickling_that_computes_is_due_to_itself(tmp_path):
-    assert cause_shares(handed_over(tmp_path, [0] * 20, cpu=20_000)) == {"unpickle and copy": 1}
-
-
 @pytest.mark.parametrize(("in_order", "held"), [(True, 60), (None, 60), (False, 0)])
 def test_a_later_batch_that_is_ready_first_is_held_up(tmp_path, in_order, held):
     get = [3, 1_000, 100, 1_100, 0]

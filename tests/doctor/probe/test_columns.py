@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import random
 import sys
 from collections import namedtuple
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -19,9 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import torch
-from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset, random_split
+from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset
 
-from headrace.doctor.explain import ValueExplanation, explain_value
 from headrace.doctor.probe.look.column_sources import Column
 from headrace.doctor.probe.look.columns import ColumnBudget, found_columns
 
@@ -181,16 +179,6 @@ def test_a_dataset_that_is_a_list_itself() -> None:
     assert values_of([{"image": path} for path in PATHS]) == {"image": PATHS}
 
 
-def test_rows_that_a_library_read(tmp_path: Path) -> None:
-    TABLE.to_csv(tmp_path / "a.csv", index=False)
-    with (tmp_path / "a.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    pyarrow.parquet.write_table(ARROW, tmp_path / "a.parquet", row_group_size=5)
-    found = values_of(Sized(rows=rows, table=pyarrow.parquet.read_table(tmp_path / "a.parquet", memory_map=True)))
-    assert found["rows.caption"] == list(TABLE.caption)
-    assert found["table.image.path"] == PATHS
-
-
 def test_a_dataset_of_hugging_face_in_its_own_order_undecoded(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     images = [str(tmp_path / path) for path in PATHS]  # none of which exists
@@ -206,14 +194,6 @@ def test_a_dataset_of_hugging_face_in_its_own_order_undecoded(tmp_path: Path) ->
     assert values_of(joined, 2 * COUNT)["label"] == LABELS + [LABELS[index] for index in order]
 
 
-def test_subsets_hold_what_they_pick() -> None:
-    one, other = random_split(ImageFolder(), [8, 4], torch.Generator().manual_seed(1))
-    for part in (one, other):
-        found = values_of(part, len(part))
-        assert found["samples[0]"] == [f"/data/{PATHS[index]}" for index in part.indices]
-        assert found["targets"] == [LABELS[index] for index in part.indices]
-
-
 @pytest.mark.parametrize(
     "indices",
     [[5, 3, 3, 0], range(2, 6), np.array([5, 3, 3, 0]), torch.tensor([5, 3, 3, 0]), (1, 2)],
@@ -225,12 +205,6 @@ def test_subsets_hold_what_they_pick() -> None:
 def test_subsets_by_any_indices(indices: Any, held: Any) -> None:
     expected = [PATHS[index] for index in indices]
     assert values_of(Subset(Sized(files=held), indices), len(indices))["files"] == expected
-
-
-def test_a_permutation_leaves_no_column_in_the_old_order() -> None:
-    order = random.Random(0).sample(range(COUNT), COUNT)
-    assert values_of(Subset(Sized(files=PATHS), order))["files"] == [PATHS[index] for index in order]
-    assert "files~2" not in columns_of(Subset(Sized(files=PATHS), order))
 
 
 def test_a_subset_of_the_scripts_own() -> None:
@@ -369,22 +343,3 @@ class Captions(Holding):
 
     def __len__(self) -> int:
         return len(self.df)
-
-
-def test_leaves_are_explained_by_what_a_random_split_holds() -> None:
-    paths = [f"{name}/{number:04}.jpg" for number, name in enumerate(random.Random(0).choices("abcde", k=400))]
-    captions = pd.DataFrame({"file": paths, "caption": [f"photo {number * 7 % 400}" for number in range(400)]})
-    part, _ = random_split(Captions(captions), [300, 100], torch.Generator().manual_seed(5))
-    columns: dict[str, Sequence[Any]] = {**values_of(part, 300)}
-    columns["folder"] = [path.split("/")[0] for path in columns["df.file"]]
-    looked_at = [0, 17, 42, 99, 150, 201, 250, 299]
-    rows = [captions.iloc[part.indices[index]] for index in looked_at]
-    ranks = {name: rank for rank, name in enumerate("abcde")}
-    assert explain_value([torch.tensor(ranks[row.file[0]]) for row in rows], looked_at, columns) == (
-        ValueExplanation("class", "folder")
-    )
-    assert explain_value([row.caption for row in rows], looked_at, columns) == (ValueExplanation("equal", "df.caption"))
-    assert explain_value([f"/data/{row.file}" for row in rows], looked_at, columns) == (
-        ValueExplanation("affixed", "df.file", prefix="/data/")
-    )
-    assert explain_value([np.int64(index) for index in looked_at], looked_at, columns) == ValueExplanation("index")

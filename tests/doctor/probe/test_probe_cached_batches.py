@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, defaultdict, namedtuple
-from collections.abc import Callable
+from collections import Counter, OrderedDict, UserDict, defaultdict, namedtuple
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -59,6 +57,7 @@ BATCHES = {
     "default dict": defaultdict(list, a=X),
     "frozen dataclass": Frozen(X, "a"),
     "slots": Slotted(X),
+    "user's dict": UserDict(inputs=X),
     "packed": pack_sequence([X[0], X[1][:2]]),
 }
 
@@ -79,17 +78,6 @@ def test_what_beside_its_items_makes_a_container_is_kept() -> None:
     packed = copied(pack_sequence([X[0], X[1][:2]]))
     assert isinstance(packed, PackedSequence)
     assert packed.batch_sizes.tolist() == [2, 2, 1]
-
-
-def test_a_batch_encoding_keeps_its_attributes() -> None:
-    from transformers import BatchEncoding
-
-    batch = BatchEncoding({"input_ids": X.long(), "attention_mask": torch.ones(2, 3)})
-    copy = copied(batch)
-    copy["input_ids"].zero_()
-    copy.pop("attention_mask")
-    assert batch.input_ids.tolist() == X.long().tolist()
-    assert set(batch) == {"input_ids", "attention_mask"}
 
 
 def test_strides_types_and_gradients_are_kept() -> None:
@@ -201,14 +189,12 @@ def test_what_is_kept_is_a_copy_and_what_comes_is_another() -> None:
 COUNT = 3
 
 
-@pytest.fixture(params=["hash", "file"])
-def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Any]:
-    """Gives a rank its store."""
-    if request.param == "file":
-        return lambda: dist.FileStore(str(tmp_path / "store"), COUNT)
+@pytest.fixture
+def store() -> Any:
+    """The store of all ranks."""
     one = dist.HashStore()
     one.set_timeout(timedelta(seconds=20))
-    return lambda: one
+    return one
 
 
 def _group(store: Any, rank: int, count: int) -> state.RankGroup:
@@ -219,21 +205,21 @@ def _group(store: Any, rank: int, count: int) -> state.RankGroup:
     return group
 
 
-def _agree(stores: Callable[[], Any], votes: dict[int, Any]) -> list[Any]:
+def _agree(store: Any, votes: dict[int, Any]) -> list[Any]:
     with ThreadPoolExecutor(COUNT) as pool:
-        groups = [(_group(stores(), rank, COUNT), vote) for rank, vote in votes.items()]
+        groups = [(_group(store, rank, COUNT), vote) for rank, vote in votes.items()]
         decisions = [pool.submit(group.agree, "steps", vote, max) for group, vote in groups]
         return [decision.result(timeout=30) for decision in decisions]
 
 
-def test_all_get_what_was_made_of_all_votes(stores: Callable[[], Any]) -> None:
-    assert _agree(stores, {0: 3, 1: 11, 2: 7}) == [11, 11, 11]
+def test_all_get_what_was_made_of_all_votes(store: Any) -> None:
+    assert _agree(store, {0: 3, 1: 11, 2: 7}) == [11, 11, 11]
 
 
-def test_one_that_does_not_come_leaves_no_decision(stores: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_does_not_come_leaves_no_decision(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "DEADLINE_S", 0.2)
-    assert _agree(stores, {0: 3, 2: 7}) == [None, None]
-    assert _agree(stores, {1: 11}) == [None]
+    assert _agree(store, {0: 3, 2: 7}) == [None, None]
+    assert _agree(store, {1: 11}) == [None]
 
 
 def test_a_rank_alone_decides_by_itself() -> None:

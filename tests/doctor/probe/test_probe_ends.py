@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from probing import kinds, notes, probed, records, settings
+from probing import notes, probed, records, settings
 from training_loops import Loop, loader
 
 from headrace.doctor.attach.command import probe_environment
@@ -34,20 +34,6 @@ def test_a_measured_run_ends_after_warm_up_and_steps(tmp_path: Path) -> None:
     assert len(records(tmp_path, "step")) == 3 + 4
     assert len(records(tmp_path, "get")) == 3 + 4  # it ends within the optimizer of the last
     assert [facts[2]["warmup_steps"] for facts in records(tmp_path, "facts") if "warmup_steps" in facts[2]] == [3]
-
-
-@pytest.mark.long
-def test_a_measured_run_with_two_optimizers_ends_after_both(tmp_path: Path) -> None:
-    one, two = Loop(), Loop()
-
-    def train() -> None:
-        for batch in loader(400):
-            one.step(batch)
-            two.step(batch)
-
-    with probed(tmp_path, observe=False, steps=2, warmup=1), pytest.raises(StepsMeasured):
-        train()
-    assert [kinds(step) for step in records(tmp_path, "step")] == ["bobo"] * 3
 
 
 @pytest.mark.parametrize(
@@ -126,22 +112,15 @@ def test_batches_of_a_run_that_never_trains_are_written_early(tmp_path: Path, mo
 SCRIPT = str(Path(__file__).parents[1] / "compile_cases.py")
 
 
-def _compiled(folder: Path | None, *cases: str) -> dict[str, Any]:
+def _compiled(folder: Path | None) -> dict[str, Any]:
     """What the script prints; observed, where there is a folder."""
     env = dict(os.environ)
     if folder is not None:
         settings(folder).write()
         env = probe_environment(folder, env)
-    run = subprocess.run([sys.executable, SCRIPT, *cases], env=env, capture_output=True, text=True, timeout=300)
+    run = subprocess.run([sys.executable, SCRIPT], env=env, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     return dict(json.loads(run.stdout))
-
-
-@pytest.mark.long
-def test_whole_graphs_stay_whole(tmp_path: Path) -> None:
-    cases = _compiled(tmp_path, "eager", "collective")
-    assert [case["result"] for case in cases.values()] == [[0.0, 2.0, 4.0], [2.0, 2.0]]
-    assert {(case["graphs"], case["breaks"], case["recompiles"]) for case in cases.values()} == {(1, 0, 0)}
 
 
 @pytest.mark.long

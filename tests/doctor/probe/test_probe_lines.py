@@ -65,15 +65,6 @@ def spin_until(condition: Callable[[], Any]) -> None:
         time.sleep(0)
 
 
-def test_looks_at_the_thread_that_makes_a_batch(sampler: StackSampler, looks: Looks) -> None:
-    batch = making()
-    sampler.begin(batch)
-    spin_until(lambda: {"spin_until", "<lambda>"} & set(looks.places))
-    sampler.end(batch, time.monotonic_ns() - batch.start)
-    assert {"spin_until", "<lambda>"} & set(looks.places)
-    assert looks.errors == []
-
-
 def test_the_thread_ends_when_told_and_comes_back_with_the_next_batch(sampler: StackSampler, looks: Looks) -> None:
     def threads() -> list[str]:
         return [thread.name for thread in threading.enumerate() if thread.name == "headrace-doctor-lines"]

@@ -209,22 +209,3 @@ def test_a_loader_takes_the_place_of_the_dataloader_that_is_named(tmp_path: Path
     assert applied(tmp_path, "loader") == (2, [])
     passes = records(tmp_path, "pass")
     assert [record[2] for record in passes] == [0, 1, 0, 1]
-
-
-@pytest.mark.long
-def test_one_that_cannot_be_made_leaves_the_script_its_own(tmp_path: Path) -> None:
-    with probed(tmp_path, changes={"loader": {"module": "raise ValueError('no')", "loaders": [0]}}):
-        assert seen(DataLoader(Numbers(), batch_size=6)) == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
-    assert "ValueError: no" in str(notes(tmp_path)["hook-off"])
-
-
-@pytest.mark.long
-def test_the_loaders_batches_are_digested_as_the_script_gets_them(tmp_path: Path, classes: Path) -> None:
-    change = {"module": ADOPTED.format(folder=str(classes)), "loaders": [0]}
-    with probed(tmp_path, observe=False, steps=100, digests=4, changes={"loader": change}):
-        loader = DataLoader(Numbers(), batch_size=4)
-        for _ in range(2):
-            list(loader)
-    found = records(tmp_path, "digest")
-    assert [record[1] for record in found] == [0, 0, 0, 1]
-    assert found[0][4] == ["uint8[3,16,16]", "int64[]"]

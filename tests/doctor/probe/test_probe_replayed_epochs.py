@@ -112,18 +112,18 @@ def test_warm_up_empties_the_prefetch_queue(prefetched: int, gets: int, warmup: 
     assert limit.is_reached(warmup + 10)
 
 
-def observed(limit: StepLimit, steps: int, *, waited: int) -> StepLimit:
-    """Measured steps of 1 ms each, of which so many microseconds wait for a batch."""
+def observed(limit: StepLimit, steps: int, *, waited: int, length_ms: int = 1) -> StepLimit:
+    """Measured steps, of each of which so many microseconds wait for a batch."""
     for number in range(steps):
-        step = OptimizerStep(number, start=number * 1_000_000)
-        step.end = step.start + 1_000_000
+        step = OptimizerStep(number, start=number * length_ms * 1_000_000)
+        step.end = step.start + length_ms * 1_000_000
         step.gets = [FetchedBatch(0, number, step.start, step.start + waited * 1000)]
         limit.observed(step)
     return limit
 
 
-def passing(*lengths: int | None, steps: int | None = 200, enough: int = 20) -> StepLimit:
-    limit = StepLimit(3, steps, enough)
+def passing(*lengths: int | None, warmup: int = 3, steps: int | None = 200, enough: int = 20) -> StepLimit:
+    limit = StepLimit(warmup, steps, enough)
     for length in lengths:
         limit.lasts(length)
     return limit
@@ -163,40 +163,24 @@ def test_steps_that_are_replayed(asked: int, step_s: float, steps: int) -> None:
     assert replayed_steps(40, asked, step_s, room=FEWEST_REPLAYED - 1) == steps  # too little
 
 
-def closed(limit: StepLimit, *lengths_ms: int) -> None:
-    start = 0
-    for number, length_ms in enumerate(lengths_ms):
-        step = OptimizerStep(number, start=start)
-        step.end = start = step.start + length_ms * 1_000_000
-        step.gets = [FetchedBatch(0, number, step.start, step.start + length_ms * 500_000)]
-        limit.observed(step)
-
-
-def limited(*lengths: int | None, enough: int = 20) -> StepLimit:
-    limit = StepLimit(0, 200, enough)
-    for length in lengths:
-        limit.lasts(length)
-    return limit
-
-
 @pytest.mark.parametrize(
-    ("limit", "length_ms", "observed"),
+    ("limit", "length_ms", "steps"),
     [
-        (limited(5_000), 1_000, FEWEST_LONG),
-        (limited(5_000), 200, 150),
-        (limited(5_000), 20, 200),
-        (limited(80), 1_000, 80),
-        (limited(None), 200, 150),
-        (limited(5_000, enough=0), 1_000, 200),
+        (passing(5_000, warmup=0), 1_000, FEWEST_LONG),
+        (passing(5_000, warmup=0), 200, 150),
+        (passing(5_000, warmup=0), 20, 200),
+        (passing(80, warmup=0), 1_000, 80),
+        (passing(None, warmup=0), 200, 150),
+        (passing(5_000, warmup=0, enough=0), 1_000, 200),
     ],
     ids=["long steps", "thirty seconds", "short steps", "a whole epoch", "of unknown length", "asked for"],
 )
-def test_long_steps_are_observed_for_a_limited_time(limit: StepLimit, length_ms: int, observed: int) -> None:
-    closed(limit, *[length_ms] * 199)
+def test_long_steps_are_observed_for_a_limited_time(limit: StepLimit, length_ms: int, steps: int) -> None:
+    observed(limit, 199, waited=length_ms * 500, length_ms=length_ms)
     assert not limit.is_enough  # they wait
-    assert limit.is_reached(observed)
-    assert not limit.is_reached(observed - 1)
-    assert limit.is_late == (observed < 200)
+    assert limit.is_reached(steps)
+    assert not limit.is_reached(steps - 1)
+    assert limit.is_late == (steps < 200)
 
 
 OBSERVED, COPIES, WARMUP = 20, 8, 2

@@ -83,29 +83,6 @@ def test_a_loader_is_described_where_the_user_iterates_it(tmp_path: Path) -> Non
     assert [last[1] for last in records(tmp_path, "last")] == [0, 1]
 
 
-@pytest.mark.parametrize("persistent", [False, True])
-@pytest.mark.long
-def test_batches_of_workers_tell_when_they_arrived(tmp_path: Path, persistent: bool) -> None:
-    batches = loader(24, num_workers=2, persistent_workers=persistent)
-    with probed(tmp_path):
-        for _ in range(2):
-            Loop().train(batches)
-    del batches
-    passes, gets = records(tmp_path, "pass"), records(tmp_path, "get")
-    assert [one[5] for one in passes] == ([0, 1] if persistent else [0, 0])
-    assert len({tuple(one[6]) for one in passes}) == (1 if persistent else 2)
-    assert os.getpid() not in passes[0][6]
-    assert len(passes[0][6]) == 2
-    assert [get[1:3] for get in gets] == [[pass_, index] for pass_ in (0, 1) for index in range(6)]
-    for _, _, _, start, duration, arrived, unpickle, pin_start, pin, _, _, unpickle_cpu in gets:
-        assert 0 <= unpickle_cpu <= unpickle
-        assert arrived <= start + duration + 1
-        assert unpickle >= 0
-        assert (pin_start, pin) == (None, None)
-    (described,) = records(tmp_path, "loader")
-    assert (described[3]["num_workers"], described[3]["start_method"]) == (2, "fork")
-
-
 @pytest.mark.skipif("in_order" not in signature(DataLoader).parameters, reason="this torch hands out in order only")
 @pytest.mark.long
 def test_batches_out_of_order_keep_their_own_index(tmp_path: Path) -> None:

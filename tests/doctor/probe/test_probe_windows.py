@@ -37,14 +37,6 @@ def test_windows_lie_end_to_end(tmp_path: Path) -> None:
     assert (replay[5], replay[6]) == (observe[6], steps[max(steps)][3])
 
 
-@pytest.mark.long
-def test_workers_rest_while_batches_are_replayed(tmp_path: Path) -> None:
-    measured(tmp_path, lambda _: Loop().train(loader(4000, num_workers=1)), warmup=2)
-    assert [name for name, *_ in windows(tmp_path)] == ["observe", "replay"]
-    assert len(records(tmp_path, "get")) == 2 + STEPS
-    assert not [batch for batch in records(tmp_path, "batch") if batch[2] >= 2 + STEPS + 2]
-
-
 def test_each_step_of_several_batches_is_replayed_whole(tmp_path: Path) -> None:
     loop = Loop()
 
@@ -74,23 +66,6 @@ def test_an_evaluation_meanwhile_sees_its_own_data_to_their_end(tmp_path: Path) 
     measured(tmp_path, train)
     assert len(sizes) > 4
     assert set(sizes) == {12}
-
-
-@pytest.mark.long
-def test_what_a_step_changes_in_its_batch_is_not_in_the_next_copy(tmp_path: Path) -> None:
-    loop, sums = Loop(), []
-
-    def collate(samples: Any) -> dict[str, Any]:
-        return {"inputs": torch.ones(4, 8), "targets": torch.zeros(4, 1), "names": ["a"]}
-
-    def train(_: Probe) -> None:
-        for batch in loader(4000, collate_fn=collate):
-            sums.append((float(batch["inputs"].sum()), len(batch["names"])))
-            batch["names"].append("b")
-            loop.step((batch.pop("inputs").mul_(2), batch["targets"]))
-
-    measured(tmp_path, train)
-    assert set(sums) == {(32.0, 1)}
 
 
 @pytest.mark.long
@@ -162,36 +137,6 @@ def test_a_run_is_only_observed_where_replay_would_be_wrong(tmp_path: Path, trai
     assert [name for name, *_ in windows(tmp_path)] == ["observe"]
     assert len(records(tmp_path, "step")) == 3 + STEPS
     assert f": {why}" in notes(tmp_path)["no-replay"]
-
-
-class _Beside:
-    """Two ranks, of which the other one votes as it is told, and else like this one."""
-
-    count = 2
-
-    def __init__(self, **votes: Any) -> None:
-        self._votes = votes
-
-    def agree(self, question: str, vote: Any, merge: Callable[[list[Any]], Any]) -> Any:
-        return merge([vote, self._votes.get(question, vote)])
-
-
-WILLING = {"why_not": "", "feeds": True, "steps": REPLAY}
-
-
-def _beside(ranks: Any) -> Train:
-    def train(probe: Probe) -> None:
-        probe.training.group.ranks = lambda: ranks
-        Loop().train(loader(4000))
-
-    return train
-
-
-@pytest.mark.long
-def test_where_one_rank_cannot_replay_the_other_does_not(tmp_path: Path) -> None:
-    measured(tmp_path, _beside(_Beside(replay={**WILLING, "why_not": "its batches hold no tensors"})))
-    assert windows(tmp_path) == [("observe", 3, STEPS, 0)]
-    assert notes(tmp_path)["no-replay"].endswith(" rank 1 its batches hold no tensors.")
 
 
 def _in_a_thread(queue_type: Any, size: int) -> Train:

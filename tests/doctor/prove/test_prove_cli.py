@@ -26,9 +26,3 @@ def test_remedies_are_proved_beside_what_was_predicted(photo_tar: Path, tmp_path
     assert any(proof.samples == "same" for proof in proofs)
     assert "proved" in ran.stdout
     assert '"outcomes":[{' in document.read_text()
-
-
-def test_proofs_need_a_run_that_the_doctor_may_repeat() -> None:
-    ran = headrace("doctor", "--observe", "--prove", "--", "true")
-    assert ran.returncode == 2
-    assert "--prove" in ran.stderr

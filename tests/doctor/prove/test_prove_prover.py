@@ -20,7 +20,6 @@ from headrace.doctor.prove.trial import (
     ComparedSamples,
     Trial,
     TrialRequest,
-    patience_s,
     step_durations,
 )
 from headrace.doctor.session.after_run import Proof
@@ -172,11 +171,6 @@ def test_ctrl_c_once_a_run_is_announced_does_the_same(session: Session) -> None:
     assert runs.orders == []
 
 
-def test_ctrl_c_while_it_runs_once_more_as_it_is_ends_all(session: Session) -> None:
-    runs = Runs(lambda changes: ("measured" if changes else "interrupted", 12_000))
-    assert said(prove(session, runs, *BOTH).proofs) == [([], "interrupted", None)]
-
-
 def test_what_does_not_fit_into_the_time_is_not_tried(session: Session) -> None:
     """Nor is what leaves no time for a control run."""
     runs = Runs(lambda changes: ("measured", 12_000), seconds=4.0)
@@ -232,13 +226,6 @@ def test_a_run_is_a_start_a_warm_up_steps_and_an_end() -> None:
 )
 def test_as_many_steps_as_fit_are_measured_but_no_few(seconds: float, steps: int) -> None:
     assert PACE.steps_within(seconds, None) == steps
-
-
-def test_patience_is_thrice_what_is_expected_as_long_as_there_is_time() -> None:
-    assert patience_s(20.0, 1000.0) == 60.0
-    assert patience_s(1.0, 1000.0) == 30.0
-    assert patience_s(20.0, 25.0) == 40.0
-    assert patience_s(20.0, -3.0) == 35.0
 
 
 def test_steps_and_epochs_are_those_of_the_slowest_rank(tmp_path: Path) -> None:

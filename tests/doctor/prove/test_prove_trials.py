@@ -48,11 +48,6 @@ def plain(script: Script) -> Trial:
     return script.run({})
 
 
-def long(*values: Any) -> Any:
-    """A case that takes a run of its own and that another stands for."""
-    return pytest.param(*values, marks=pytest.mark.long)
-
-
 def test_without_changes_the_samples_are_those_of_the_run_before(script: Script, plain: Trial) -> None:
     assert plain.why == "measured", plain.detail
     assert len(plain.steps) == STEPS
@@ -65,11 +60,13 @@ def test_without_changes_the_samples_are_those_of_the_run_before(script: Script,
     ("changes", "said"),
     [
         ({"indexed_tar": True, **TWO_WORKERS}, "num_workers 1 -> 2, prefetch_factor 2 -> 3, persistent_workers False"),
-        long({"loaders": {"0": {"num_workers": 0}}}, "num_workers 1 -> 0, prefetch_factor 2 -> None"),
-        long({"loaders": {"0": {"multiprocessing_context": "spawn"}}}, "multiprocessing_context -> spawn"),
-        long({"indexed_tar": True}, ""),
+        pytest.param(
+            {"loaders": {"0": {"multiprocessing_context": "spawn"}}},
+            "multiprocessing_context -> spawn",
+            marks=pytest.mark.long,
+        ),
     ],
-    ids=["together", "no-workers", "start-method", "indexed-tar"],
+    ids=["together", "start-method"],
 )
 def test_a_change_applies_and_leaves_samples(script: Script, plain: Trial, changes: dict[str, Any], said: str) -> None:
     trial = script.run(changes)
@@ -77,12 +74,6 @@ def test_a_change_applies_and_leaves_samples(script: Script, plain: Trial, chang
     assert said in trial.detail
     assert len(trial.steps) == STEPS
     assert compare(plain.samples, trial.samples, UNASKED) == "same"
-
-
-@pytest.mark.long
-def test_without_a_gpu_nothing_is_prefetched_to_one(script: Script) -> None:
-    trial = script.run({"device_prefetch": True})
-    assert (trial.why, trial.detail.partition(":")[0]) == ("not applied", "device_prefetch")
 
 
 @pytest.mark.long
@@ -101,20 +92,6 @@ def test_a_change_that_nobody_knows_is_not_tried(script: Script) -> None:
     trial = script.run({"overclocking": True})
     assert (trial.why, trial.duration_us) == ("not applied", 0)
     assert trial.detail.endswith(" overclocking")
-
-
-def test_a_script_that_breaks_says_why(script: Script) -> None:
-    command = [sys.executable, "-c", "raise ValueError('no way')"]
-    trial = attempt(command, like(script.folder), TrialRequest({}, STEPS, LIMIT_S))
-    assert trial.why == "broke"
-    assert trial.detail.endswith("ValueError: no way")
-    assert not trial.steps
-
-
-def test_a_script_that_takes_too_long_is_ended(script: Script) -> None:
-    """Before it has come to any loader. With what processes, test_prove_interrupted.py asks."""
-    trial = script.run({"indexed_tar": True}, most_s=1.0)
-    assert (trial.why, trial.detail) == ("timed out", "after 1 s")
 
 
 @pytest.mark.long

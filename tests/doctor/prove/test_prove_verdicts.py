@@ -138,46 +138,40 @@ def samples(*digests: BatchDigest, draws: bool = False, rank: int = 0) -> Compar
 BEFORE = samples(digest("a"), digest("b"), digest("c"))
 
 
-def test_the_same_bytes_are_the_same_as_far_as_both_go() -> None:
-    assert compare(BEFORE, samples(digest("a"), digest("b")), UNASKED) == "same"
-    assert compare(BEFORE, samples(digest("a", None), digest("b", "other")), UNASKED) == "same"
+UNKEYED = samples(digest("a", None))
 
 
-@pytest.mark.parametrize(("repeats", "said"), [(True, "different"), (False, None), (None, None)])
-def test_others_are_different_where_the_run_itself_repeats(repeats: bool | None, said: str | None) -> None:
-    after = samples(digest("x"))
-    assert compare(BEFORE, after, repeats) == said
+def in_ranks(second: str) -> ComparedSamples:
+    return ComparedSamples({0: [digest("a")], 1: [digest(second)]}, False)
 
 
-def test_an_order_that_is_drawn_anew_cannot_be_compared() -> None:
-    """That is known without a run more: what is injected changes no sampler."""
-    assert compare(BEFORE, samples(digest("x", "other")), UNASKED) is None
+def in_passes(content: str, keys: str) -> ComparedSamples:
+    """One batch of the first pass, and one of a later pass."""
+    return ComparedSamples({0: [digest("a"), BatchDigest(1, content, keys)]}, False, frozenset({(0, 1)}))
 
 
-def test_of_samples_without_keys_only_another_run_tells() -> None:
-    before, after = samples(digest("a", None)), samples(digest("x", None))
-    assert compare(before, after, True) == "different"
-    assert compare(before, after, False) is None
-
-
-def test_other_draws_for_the_same_keys_cannot_be_compared() -> None:
-    after = samples(digest("x"), draws=True)
-    assert compare(BEFORE, after, UNASKED) is None
-
-
-def test_every_rank_counts() -> None:
-    before = ComparedSamples({0: [digest("a")], 1: [digest("b")]}, False)
-    assert compare(before, ComparedSamples({0: [digest("a")], 1: [digest("b")]}, False), UNASKED) == "same"
-    after = ComparedSamples({0: [digest("a")], 1: [digest("x")]}, False)
-    assert compare(before, after, True) == "different"
-
-
-def test_the_order_of_a_later_pass_hangs_on_what_was_drawn_meanwhile() -> None:
-    before = ComparedSamples({0: [digest("a"), BatchDigest(1, "b", "keys")]}, False, frozenset({(0, 1)}))
-    after = ComparedSamples({0: [digest("a"), BatchDigest(1, "x", "other")]}, False, frozenset({(0, 1)}))
-    assert compare(before, after, UNASKED) == "same"
-    same_keys = ComparedSamples({0: [digest("a"), BatchDigest(1, "x", "keys")]}, False, frozenset({(0, 1)}))
-    assert compare(before, same_keys, True) == "different"
+@pytest.mark.parametrize(
+    ("before", "after", "repeats", "said"),
+    [
+        (BEFORE, samples(digest("a"), digest("b")), UNASKED, "same"),
+        (BEFORE, samples(digest("a", None), digest("b", "other")), UNASKED, "same"),
+        (BEFORE, samples(digest("x")), True, "different"),
+        (BEFORE, samples(digest("x")), False, None),
+        (BEFORE, samples(digest("x")), None, None),
+        (BEFORE, samples(digest("x", "other")), UNASKED, None),  # another order: what is injected changes no sampler
+        (UNKEYED, samples(digest("x", None)), True, "different"),
+        (UNKEYED, samples(digest("x", None)), False, None),
+        (BEFORE, samples(digest("x"), draws=True), UNASKED, None),  # other draws for the same keys
+        (in_ranks("b"), in_ranks("b"), UNASKED, "same"),
+        (in_ranks("b"), in_ranks("x"), True, "different"),
+        (in_passes("b", "keys"), in_passes("x", "other"), UNASKED, "same"),  # its order hangs on what was drawn before
+        (in_passes("b", "keys"), in_passes("x", "keys"), True, "different"),
+    ],
+)
+def test_samples_are_compared_as_far_as_both_go_and_the_run_repeats(
+    before: ComparedSamples, after: ComparedSamples, repeats: bool | None, said: str | None
+) -> None:
+    assert compare(before, after, repeats) == said
 
 
 def digested(folder: Path, sample: Any) -> ComparedSamples:

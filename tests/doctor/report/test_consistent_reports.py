@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from golden_sessions import names, prescribed, session_of
-from made_prescriptions import COLUMNS, ROOMY, made
+from made_prescriptions import COLUMNS, ROOMY, made, replayed
 from made_prescriptions import prescribed as prescribed_of_made
 from made_sessions import MadeRun
 from report_pages import said, text
@@ -25,7 +25,6 @@ from headrace.doctor.report import document, report_view
 from headrace.doctor.report.remedy_text import MOST_BULLETS, FirstScreen, first_screen, interval, remedy_rows, title
 from headrace.doctor.session.after_run import Proof
 from headrace.doctor.session.model import GarbageCollections, Session
-from headrace.doctor.session.trainers import MeasuredWindow
 
 MADE, BLOCKS = 200, 20
 REMEDIES = ("workers", "prefetch", "indexed-tar", "native-decode", "persistent-workers")
@@ -34,23 +33,6 @@ OF_THE_STEP = {"pad-to-batch", "same-shape", "data-work", "pin-memory", "device-
 """Remedies that shorten a step besides its data stall."""
 ROUNDED = 1.06
 """Two digits of a factor, and what a prediction may exceed what the shares allow by."""
-
-
-def replayed(session: Session, step_us: int) -> Session:
-    """Add a window of cached batches, whose steps take so long."""
-    session.mode = "measure"
-    for trainer in session.trainers:
-        steps, first = trainer.steps, trainer.steps.number[-1] + 1
-        observed = MeasuredWindow("observe", 0, first, 0, steps.start[0], steps.end[-1])
-        begun = now = steps.end[-1]
-        for step in range(first, first + 12):
-            for name, value in {"number": step, "start": now, "end": now + step_us, "spans": []}.items():
-                getattr(steps, name).append(value)
-            for column in (steps.probe, steps.device, steps.ready):
-                column.append(None)
-            now += step_us
-        trainer.windows += [observed, MeasuredWindow("replay", first, 12, 2, begun, now)]
-    return session
 
 
 def proofs(rng: np.random.Generator, step_us: float) -> Iterator[Proof]:

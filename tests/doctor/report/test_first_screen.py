@@ -105,14 +105,6 @@ def test_a_predicted_gain_that_is_not_certain_is_recommended_before_advice() -> 
     assert [one.code for one in certain.remedies] == ["workers"]
 
 
-def test_what_was_proved_comes_before_what_is_predicted() -> None:
-    assert INDEXED.prediction is not None
-    proof = replace(made_prescription().outcomes[0], remedies=["workers"], step_us=INDEXED.prediction.high_us + 1)
-    found = gaining(replace(made_prescription(), outcomes=[proof]))
-    assert found is not None
-    assert [one.code for one in found.remedies] == ["workers"]
-
-
 def test_a_remedy_of_unknown_gain_is_not_recommended() -> None:
     prescription = replace(made_prescription(), remedies=[replace(WORKERS, prediction=None)], best=None, outcomes=[])
     found = recommended(made_diagnosis(), prescription)

@@ -136,7 +136,6 @@ def test_colours_suit_the_verdict(share: float | None, prescription: Prescriptio
     ("outcome", "figures"),
     [
         (CommandOutcome(["x"], 0, "finished", 1_000_000), ["1.0 s"]),
-        (CommandOutcome(["x"], 0, "steps", 1_000_000), ["1.0 s"]),
         (CommandOutcome(["x"], 3, "failed", 1_000_000), ["1.0 s", "3"]),
         (CommandOutcome(["x"], 137, "failed", 1_000_000), ["9", "1.0 s"]),
         (CommandOutcome(["x", "a b"], 127, "not found", 0), ["127"]),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import pytest
 import torch
 from made_prescriptions import made
 from made_sessions import MadeRun, machine, made_session
-from probing import all_records, check_record, probed
+from probing import all_records, probed
 from training_loops import Loop, loader
 from typer.testing import CliRunner
 
@@ -115,11 +113,6 @@ def test_a_session_comes_back_as_it_was(session):
     assert encode_session(decode_session(encoded)) == encoded
 
 
-def test_the_document_says_what_it_is(session):
-    document = json.loads(encode_session(session))
-    assert (document["format"], document["version"]) == ("headrace-session", 2)
-
-
 def test_the_results_beside_a_session_are_ignored(session):
     document = json.loads(encode_session(session))
     document["weather"] = "fine"
@@ -134,63 +127,19 @@ def changed(session, **changes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"version": 1},
-            "s.json: expected a session of version 2, got version 1; run the doctor again, or read it with the "
-            "headrace that wrote it",
-        ),
-        (
-            {"format": "headrace-index"},
-            's.json: expected a session of the doctor\'s ("format": \'headrace-session\'), got "format": '
-            "'headrace-index'; give the session.json that `headrace doctor` wrote",
-        ),
-        (
-            {"steps": "many"},
-            "s.json: expected `int`, got `str` - at `$.steps`; the file was changed after it was written",
-        ),
+        ({"version": 1}, "session of version 2, got version 1"),
+        ({"format": "headrace-index"}, "'headrace-session'), got \"format\": 'headrace-index'"),
+        ({"steps": "many"}, "`int`, got `str` - at `$.steps`"),
     ],
 )
 def test_another_document_is_told_what_was_expected_and_where(session, changes, message):
     with pytest.raises(SessionError) as caught:
         decode_session(changed(session, **changes), where="s.json")
-    assert str(caught.value) == message
-
-
-def test_a_session_cut_short_is_called_that(session):
-    data = encode_session(session)[:1000]
-    with pytest.raises(SessionError) as caught:
-        decode_session(data, where="s.json")
-    assert str(caught.value).startswith("s.json: ")
-    assert "1000 bytes" in str(caught.value)
-
-
-@pytest.mark.parametrize("data", [b"", b"\x00\x01", b"{}", b'"text"', b"\xff\xfe{}", b'{"format": 3}'])
-def test_whatever_is_no_session_is_refused_in_words(data):
-    with pytest.raises(SessionError, match=r"^the document: expected"):
-        decode_session(data)
+    assert str(caught.value).startswith("s.json: expected ")
+    assert message in str(caught.value)
 
 
 COMMON = {"process", "name", "torch", "facts", "end", "loader", "pass", "get", "last", "step", "batch"}
-PAGES = Path(__file__).parents[3] / "scripts" / "doctor_pages.py"
-
-
-@pytest.fixture(scope="module")
-def pages():
-    spec = importlib.util.spec_from_file_location("doctor_pages", PAGES)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_pages_are_what_is_declared(pages):
-    for page in pages.PAGES.glob("*.md"):
-        assert pages.written(page.read_text()) == page.read_text(), "run scripts/doctor_pages.py"
-
-
-@pytest.mark.parametrize("line", [["step", 0], ["step", 0, 1, "late"], ["no such kind"], ["ready", 1, 2, 3]])
-def test_a_record_that_does_not_fit_is_refused(line: list[object]) -> None:
-    with pytest.raises(AssertionError):
-        check_record(line)
 
 
 @pytest.mark.one_in(2)
@@ -222,29 +171,3 @@ def test_the_probe_writes_spans_and_windows_that_are_declared():
 )
 def test_every_field_of_a_record_is_a_column(table: type[trainers.Table], kind: str) -> None:
     assert set(KINDS[kind].__struct_fields__) <= set(table.__struct_fields__)
-
-
-PROMISED_BYTES = 50_000_000
-PROMISED_STEPS = 10_000 * 8
-"""Of all ranks."""
-LONGER_TIMES = 30
-"""Bytes a step that times late in a run need beyond those of its first seconds: three digits in each of ten."""
-
-
-@pytest.fixture
-def make_evidence(monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "benchmarks")
-    from made_evidence import make_evidence
-
-    yield make_evidence
-    del sys.modules["made_evidence"]
-
-
-def test_a_steps_evidence_keeps_the_promise(make_evidence, tmp_path):
-    sizes = []
-    for count in (100, 400):
-        folder = tmp_path / str(count)
-        make_evidence(folder, steps=count, ranks=1, workers=4)
-        sizes.append(sum(path.stat().st_size for path in (folder / "evidence").iterdir()))
-    a_step = (sizes[1] - sizes[0]) / 300
-    assert 300 < a_step + LONGER_TIMES <= PROMISED_BYTES / PROMISED_STEPS

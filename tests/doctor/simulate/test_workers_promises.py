@@ -149,13 +149,6 @@ def test_what_handing_over_is_assumed_to_take_is_said() -> None:
     assert quantities(found.why) == ["4.6 ms"]
 
 
-def test_work_that_fills_the_cores_needs_no_workers() -> None:
-    setting = next(one for one in settings("imagenet") if one.workers == 0)
-    found = workers_of(setting)
-    assert found is not None
-    assert not found.helps
-
-
 @pytest.mark.alone
 @pytest.mark.long
 @pytest.mark.timeout(RECORDED_S)
