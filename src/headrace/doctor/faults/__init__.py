@@ -11,7 +11,13 @@ from headrace.doctor.faults.evaluation_faults import augmented_evaluation, leake
 from headrace.doctor.faults.fault_kinds import Explained, leaf_name, leaf_role
 from headrace.doctor.faults.fault_patches import add_patches
 from headrace.doctor.faults.fault_pictures import FaultPicture, fault_pictures
-from headrace.doctor.faults.geometry_faults import ignored_orientation, left_behind, misaligned, misaligned_drawn
+from headrace.doctor.faults.geometry_faults import (
+    ignored_orientation,
+    left_behind,
+    misaligned,
+    misaligned_drawn,
+    unscaled,
+)
 from headrace.doctor.faults.key_faults import (
     KeyedPass,
     class_order_of_streams,
@@ -38,6 +44,7 @@ from headrace.doctor.faults.sample_faults import (
     attended_padding,
     class_order,
     duplicate_samples,
+    embedded_padding,
     never_visited,
     substituted_samples,
 )
@@ -65,6 +72,7 @@ CHECKS: tuple[Callable[[Look, Explained], Iterator[DataFault]], ...] = (
     misaligned,
     misaligned_drawn,
     left_behind,
+    unscaled,
     invented_labels,
     channel_order,
     wrong_scale,
@@ -95,6 +103,7 @@ SESSION_CHECKS: tuple[Callable[[Session], Iterator[DataFault]], ...] = (
     class_order_of_streams,
     leaked_keys,
     augmented_evaluation,
+    embedded_padding,
 )
 """Checks of what all processes recorded."""
 
