@@ -136,6 +136,39 @@ def a_stream_without_files(files: list[str], others: list[str]) -> None:
     passes(loader_of(Texts()))
 
 
+class Shard(IterableDataset[Any]):
+    """Rows of one file, of which each worker reads all and keeps its own."""
+
+    def __init__(self, files: list[str]) -> None:
+        self.files = files
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        for number, file in enumerate(self.files):
+            image = picture(file, flips=bool(torch.rand(()) < 0.5))
+            if info is None or number % info.num_workers == info.id:
+                yield image, number % 4
+
+
+@case
+def a_stream_that_reads_all_and_keeps_its_own(files: list[str], others: list[str]) -> None:
+    passes(loader_of(Shard(random.Random(0).sample(files, len(files)))))
+
+
+@case
+def boxes_of_the_file_beside_those_of_the_image(files: list[str], others: list[str]) -> None:
+    corners = torch.tensor([[5.0, 5.0, 60.0, 50.0], [20.0, 10.0, 85.0, 70.0]])
+    scale = torch.tensor([SIDE / 90, SIDE / 72, SIDE / 90, SIDE / 72])
+    data = Made(files, lambda index: (corners[index % 2], corners[index % 2] * scale))
+    data.flips = False
+    passes(loader_of(data, shuffle=True))
+
+
+@case
+def the_logarithm_of_a_depth(files: list[str], others: list[str]) -> None:
+    passes(loader_of(Made(files, lambda index: (of_index(index, SIDE, SIDE).mul(5000).log(),)), shuffle=True))
+
+
 if __name__ == "__main__":
     name, folder = sys.argv[1], Path(sys.argv[2])
     files, others = photos(folder / "train"), photos(folder / "val", each=6, seed=1)
