@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from checked import PASSES, RANK, SIDE, WORLD, Captions, Loop, Photos, loader_of, photos, picture, train_and_evaluate
+from PIL import Image
 from torch.utils.data import IterableDataset, Sampler, Subset, WeightedRandomSampler, get_worker_info
 
 CASES: dict[str, Callable[[list[str], list[str]], None]] = {}
@@ -166,7 +167,16 @@ def boxes_of_the_file_beside_those_of_the_image(files: list[str], others: list[s
 
 @case
 def the_logarithm_of_a_depth(files: list[str], others: list[str]) -> None:
-    passes(loader_of(Made(files, lambda index: (of_index(index, SIDE, SIDE).mul(5000).log(),)), shuffle=True))
+    for index, file in enumerate(files):
+        Image.fromarray((of_index(index, 72, 90).numpy() * 5000).astype(np.uint16)).save(file[:-4] + ".tif")
+
+    def depth(index: int) -> tuple[torch.Tensor]:
+        values = Image.open(files[index][:-4] + ".tif").resize((SIDE, SIDE), Image.Resampling.NEAREST)
+        return (torch.from_numpy(np.asarray(values).astype(np.float32)).log(),)
+
+    data = Made(files, depth)
+    data.flips = False
+    passes(loader_of(data, shuffle=True))
 
 
 if __name__ == "__main__":
