@@ -22,10 +22,6 @@ _LEAST_ROWS = 4
 """Minimum number of distinct rows in each batch: equal constants prove nothing."""
 
 
-_LEAST_ORDERED = 8
-"""Minimum number of samples whose random order means anything: 8 have 40,320."""
-
-
 class FirstOfPass(NamedTuple):
     """First batches that one process made in one pass."""
 
