@@ -133,10 +133,6 @@ def _role(one: KeyedPass) -> tuple[str, int]:
     return one.place, one.keys.feeds
 
 
-def _rows(one: KeyedPass) -> int:
-    return max(map(len, rows_of(one.trainer, one.pass_.number).values()), default=0)
-
-
 def _samples(adopting: LoaderAdoption) -> Iterator[str]:
     for look, explained in adopting.looks:
         indices = {each.index for each in look.samples}

@@ -160,6 +160,29 @@ def streams_everything_to_each_rank(right: bool, folder: Path) -> None:
         loop.train(loader)
 
 
+@planted("shared-samples", ranks=2)
+def gives_each_rank_the_sampler_of_one(right: bool, folder: Path) -> None:
+    loop, data = Loop(), Photos(photos(folder / "train"), flips=True)
+    sampler = DistributedSampler(data, WORLD if right else 1, RANK if right else 0)
+    for epoch in range(PASSES):
+        sampler.set_epoch(epoch)
+        loop.train(loader_of(data, sampler=sampler, num_workers=1))
+
+
+class Flipped(Captions):
+    """Stream of augmented pictures and labels: no row is the same in two workers."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return ((image, label) for image, _, label in super().__iter__())
+
+
+@planted("worker-duplicates")
+def streams_flipped_pictures_from_each_worker(right: bool, folder: Path) -> None:
+    loop, loader = Loop(), loader_of(Flipped(photos(folder / "train"), by_worker=right))
+    for _ in range(PASSES):
+        loop.train(loader)
+
+
 @planted("worker-duplicates")
 def streams_everything_from_each_worker(right: bool, folder: Path) -> None:
     loop, loader = Loop(), loader_of(Captions(photos(folder / "train"), by_worker=right))
@@ -294,6 +317,40 @@ class Boxes(Photos):
 @planted("misaligned")
 def leaves_boxes_behind(right: bool, folder: Path) -> None:
     loop, loader = Loop(), loader_of(Boxes(photos(folder / "train"), right=right), shuffle=True)
+    for _ in range(PASSES):
+        loop.train(loader)
+
+
+class Sentences(Dataset[Any]):
+    """Token ids of sentences, padded with zeros, and a label."""
+
+    def __len__(self) -> int:
+        return 80
+
+    def __getitem__(self, index: int) -> Any:
+        drawn = random.Random(index)
+        ids = [1 + drawn.randrange(40) for _ in range(drawn.randint(4, 16))]
+        return torch.tensor(ids + [0] * (16 - len(ids))), index % CLASSES
+
+
+class Tower(torch.nn.Module):
+    """Mean of the words' vectors, of padding as well unless `right`."""
+
+    def __init__(self, right: bool) -> None:
+        super().__init__()
+        self.right, self.words = right, torch.nn.Embedding(41, 8)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        weights = (ids > 0).float() if self.right else torch.ones(ids.shape)
+        return (self.words(ids) * weights[..., None]).sum(1) / weights.sum(1, keepdim=True)
+
+
+@planted("attended-padding", certain=False)
+def pools_over_padding(right: bool, folder: Path) -> None:
+    loop = Loop()
+    loop.model = Tower(right)
+    loop.optimizer = torch.optim.SGD(loop.model.parameters(), 1e-4)
+    loader = loader_of(Sentences(), shuffle=True)
     for _ in range(PASSES):
         loop.train(loader)
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from checked import PASSES, RANK, SIDE, WORLD, Captions, Loop, Photos, loader_of, photos, picture, train_and_evaluate
+from PIL import Image
 from torch.utils.data import IterableDataset, Sampler, Subset, WeightedRandomSampler, get_worker_info
 
 CASES: dict[str, Callable[[list[str], list[str]], None]] = {}
@@ -134,6 +135,48 @@ class Texts(IterableDataset[Any]):
 @case
 def a_stream_without_files(files: list[str], others: list[str]) -> None:
     passes(loader_of(Texts()))
+
+
+class Shard(IterableDataset[Any]):
+    """Rows of one file, of which each worker reads all and keeps its own."""
+
+    def __init__(self, files: list[str]) -> None:
+        self.files = files
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        for number, file in enumerate(self.files):
+            image = picture(file, flips=bool(torch.rand(()) < 0.5))
+            if info is None or number % info.num_workers == info.id:
+                yield image, number % 4
+
+
+@case
+def a_stream_that_reads_all_and_keeps_its_own(files: list[str], others: list[str]) -> None:
+    passes(loader_of(Shard(random.Random(0).sample(files, len(files)))))
+
+
+@case
+def boxes_of_the_file_beside_those_of_the_image(files: list[str], others: list[str]) -> None:
+    corners = torch.tensor([[5.0, 5.0, 60.0, 50.0], [20.0, 10.0, 85.0, 70.0]])
+    scale = torch.tensor([SIDE / 90, SIDE / 72, SIDE / 90, SIDE / 72])
+    data = Made(files, lambda index: (corners[index % 2], corners[index % 2] * scale))
+    data.flips = False
+    passes(loader_of(data, shuffle=True))
+
+
+@case
+def the_logarithm_of_a_depth(files: list[str], others: list[str]) -> None:
+    for index, file in enumerate(files):
+        Image.fromarray((of_index(index, 72, 90).numpy() * 5000).astype(np.uint16)).save(file[:-4] + ".tif")
+
+    def depth(index: int) -> tuple[torch.Tensor]:
+        values = Image.open(files[index][:-4] + ".tif").resize((SIDE, SIDE), Image.Resampling.NEAREST)
+        return (torch.from_numpy(np.asarray(values).astype(np.float32)).log(),)
+
+    data = Made(files, depth)
+    data.flips = False
+    passes(loader_of(data, shuffle=True))
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ def ending(session: Session, view: TrainerView | None, findings: Sequence[Findin
     """Yield how the command ended; nothing after a successful run."""
     stalled = [one for one in findings if one.code in STALLS]
     if stalled:
-        yield from (Statement(one.code, text) for one in stalled for text in (one.text, f"{one.evidence}."))
+        yield from (Statement(one.code, text) for one in stalled for text in (one.text, f"{one.evidence}.", one.advice))
         return
     yield from (Statement("hangs", f"{who(session, process)} hangs.") for process, _ in hanging(session))
     outcome = session.outcome

@@ -10,7 +10,7 @@ from pathlib import PurePath
 import psutil
 
 from headrace.doctor.causes.cause import LEADS, Cause, Run
-from headrace.doctor.causes.processes import hanging
+from headrace.doctor.causes.processes import failed_process, hanging
 from headrace.doctor.causes.stages import who
 from headrace.doctor.measure import Finding
 from headrace.doctor.probe.training.loop_watch import MOVES, STANDS
@@ -26,6 +26,9 @@ RANKS, WORKER, LOCK_HELD, SERVER_SILENT, SAMPLE, MEMORY_FULL, ELSEWHERE = STALLS
     "stalled-shared-memory",
     "stalled",
 )
+LARGER = "Free /dev/shm, start the container with a larger one (--shm-size=8g, or --ipc=host), or use fewer workers."
+NO_MEMORY = re.compile(r"out of shared memory|shared memory.*No space left|unable to (?:write|resize).*/torch_\d")
+"""Errors of torch, of a worker or about it, for want of shared memory."""
 FULL_BYTES = 1 << 20
 """Free shared memory below which a batch does not fit."""
 STACK = re.compile(rf"{STANDS}: (?P<batches>\d+) batches, (?P<steps>\d+) steps\n(?P<stack>.*)", re.DOTALL)
@@ -101,6 +104,9 @@ def standing_ranks(session: Session) -> list[StandingRank]:
 
 def stalled_findings(run: Run) -> Iterator[Finding]:
     session, standstill = run.session, run.session.outcome.standstill
+    if (full := _failed_without_memory(session)) is not None:
+        yield full
+        return
     ranks = [] if standstill is None else standing_ranks(session)
     if not ranks or session.outcome.why not in ("stalled", "interrupted"):
         return
@@ -122,8 +128,20 @@ def _full_memory(session: Session, _: Sequence[StandingRank]) -> tuple[str, str,
     return (
         MEMORY_FULL,
         f"The run stands still: /dev/shm is full ({size(free)} free), so workers cannot hand over batches.",
-        "Free /dev/shm, start the container with a larger one (--shm-size=8g, or --ipc=host), or use fewer workers.",
+        LARGER,
     )
+
+
+def _failed_without_memory(session: Session) -> Finding | None:
+    """Find a worker that had no shared memory for its batch: its error says so, or torch blames a bus error on it."""
+    failed = failed_process(session) if session.outcome.why == "failed" else None
+    lines = [line for line in ((failed and failed.error) or "").splitlines() if NO_MEMORY.search(line)]
+    if not lines:
+        return None
+    total = next((total for one in session.machines if (total := one.facts.get("shm_bytes"))), None)
+    of = "" if total is None else f" ({size(total)})"
+    text = f"The run failed: /dev/shm{of} is full, so workers cannot hand over batches."
+    return Finding(MEMORY_FULL, 1.0, text, lines[-1].strip().rstrip("."), LARGER)
 
 
 def _lost_worker(session: Session, ranks: Sequence[StandingRank]) -> tuple[str, str, str] | None:
@@ -213,7 +231,7 @@ CAUSE = Cause(
         LOCK_HELD: f"{_STANDS}; a sample waits for a lock.",
         SERVER_SILENT: f"{_STANDS}; a sample waits for a server.",
         SAMPLE: f"{_STANDS}; a sample is not returned.",
-        MEMORY_FULL: f"{_STANDS}; /dev/shm is full.",
+        MEMORY_FULL: f"{_STANDS}; or the run failed; /dev/shm is full.",
         ELSEWHERE: f"{_STANDS}.",
     },
     find=stalled_findings,

@@ -76,8 +76,19 @@ class LookedSample:
     def leaves(self) -> dict[LeafPath, LeafValue]:
         """The sample's own leaves, without the batch dimension, and without lists that stand for it."""
         longer = {path[: place + 1] for path in self.batch for place, part in enumerate(path) if part == 1}
+        listed = {
+            path: [place for place, part in enumerate(path) if part == 0 and (*path[:place], 1) not in longer]
+            for path in self.batch
+        }
+        arrays = [leaf.value for path, leaf in self.batch.items() if listed[path] and leaf.kind == "array"]
+        is_unbatched = any(each.shape[:1] != (1,) for each in arrays)  # lists of arrays take the place of batches
         return dict(
-            _of_one(path, leaf, is_listed=path[-1:] == (0,) and (*path[:-1], 1) not in longer)
+            _of_one(
+                path,
+                leaf,
+                is_listed=len(path) - 1 in listed[path],
+                is_batched=not (is_unbatched and listed[path]),
+            )
             for path, leaf in self.batch.items()
         )
 
@@ -278,9 +289,12 @@ def _live_transform(said: Mapping[str, Any]) -> LiveTransform:
     return LiveTransform(image, **steps, parts=parts, batch="" if mixing is None else ast.unparse(mixing))
 
 
-def _of_one(path: LeafPath, leaf: LeafValue, *, is_listed: bool) -> tuple[LeafPath, LeafValue]:
-    """Return a leaf from a batch of one as the sample's own. `is_listed`: it is the only element of its list."""
-    if leaf.kind == "array" and leaf.value.ndim and leaf.value.shape[0] == 1:
+def _of_one(path: LeafPath, leaf: LeafValue, *, is_listed: bool, is_batched: bool) -> tuple[LeafPath, LeafValue]:
+    """Return a leaf from a batch of one as the sample's own.
+
+    `is_listed`: it is the only element of its list. `is_batched`: an array of one row is a batch.
+    """
+    if is_batched and leaf.kind == "array" and leaf.value.ndim and leaf.value.shape[0] == 1:
         value = leaf.value[0]
         if value.ndim:
             return path, LeafValue("array", value, leaf.dtype)

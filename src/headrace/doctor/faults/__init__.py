@@ -7,37 +7,41 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from headrace.doctor.explain.look import Look
-from headrace.doctor.faults.evaluation_faults import augmented_evaluation, leaked_split
+from headrace.doctor.faults.evaluation_faults import leaked_split
 from headrace.doctor.faults.fault_kinds import Explained, leaf_name, leaf_role
 from headrace.doctor.faults.fault_patches import add_patches
 from headrace.doctor.faults.fault_pictures import FaultPicture, fault_pictures
-from headrace.doctor.faults.geometry_faults import ignored_orientation, left_behind, misaligned, misaligned_drawn
+from headrace.doctor.faults.geometry_faults import (
+    ignored_orientation,
+    left_behind,
+    misaligned,
+    misaligned_drawn,
+    unscaled,
+)
 from headrace.doctor.faults.key_faults import (
     KeyedPass,
     class_order_of_streams,
-    duplicates_of_workers,
     evaluating_loaders,
     keyed_passes,
     leaked_keys,
-    same_order_of_keys,
+    same_order,
     shared_keys,
     stale_state,
     unequal_ranks,
+    worker_duplicates,
 )
 from headrace.doctor.faults.label_faults import invented_labels
 from headrace.doctor.faults.process_faults import (
     loader_place,
-    reseeded_order,
     same_draws,
-    same_order,
     shared_samples,
-    worker_duplicates,
 )
 from headrace.doctor.faults.resume_faults import resumption
 from headrace.doctor.faults.sample_faults import (
     attended_padding,
     class_order,
     duplicate_samples,
+    embedded_padding,
     never_visited,
     substituted_samples,
 )
@@ -65,6 +69,7 @@ CHECKS: tuple[Callable[[Look, Explained], Iterator[DataFault]], ...] = (
     misaligned,
     misaligned_drawn,
     left_behind,
+    unscaled,
     invented_labels,
     channel_order,
     wrong_scale,
@@ -83,18 +88,15 @@ LOADER_CHECKS: tuple[Callable[[Look, Explained, Mapping[str, Any]], Iterator[Dat
 """Checks that also read the loader's description."""
 SESSION_CHECKS: tuple[Callable[[Session], Iterator[DataFault]], ...] = (
     same_order,
-    same_order_of_keys,
-    reseeded_order,
     same_draws,
     stale_state,
     worker_duplicates,
-    duplicates_of_workers,
     shared_keys,
     shared_samples,
     unequal_ranks,
     class_order_of_streams,
     leaked_keys,
-    augmented_evaluation,
+    embedded_padding,
 )
 """Checks of what all processes recorded."""
 

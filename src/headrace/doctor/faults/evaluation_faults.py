@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from headrace.doctor.explain.look import Look
-from headrace.doctor.faults.fault_kinds import INTENDED, FaultKind, leaf_name
+from headrace.doctor.faults.fault_kinds import INTENDED, FaultKind
 from headrace.doctor.faults.process_faults import FirstOfPass, first_of_passes, loader_place
 from headrace.doctor.session.after_run import DataFault
 from headrace.doctor.session.model import Session
@@ -136,47 +136,6 @@ def _is_same(path: str, other: str) -> bool:
 def _batches(passes: Iterable[FirstOfPass]) -> Iterator[_Batch]:
     for one in passes:
         yield from (_Batch(samples, batch.files) for samples, batch in zip(one.samples, one.batches, strict=True))
-
-
-AUGMENTED_EVALUATION = FaultKind(
-    "augmented-evaluation",
-    "The evaluation at {place} makes the same samples differently each time, by random draws: {leaves}.",
-    "Give the evaluation's dataset transforms that draw nothing, or seed their generators before each pass.",
-    "batches of the same keys differ between two evaluations, and random generators move in both. "
-    "Always `unless intended`, as for test-time augmentation",
-)
-
-
-def augmented_evaluation(session: Session) -> Iterator[DataFault]:
-    """Yield evaluation loaders whose samples differ from one pass to the next, by random draws."""
-    found: set[tuple[int, int]] = set()
-    for one, other in combinations(first_of_passes(session, least=1, feeds=False), 2):
-        if one.loader != other.loader or one.maker.worker != other.maker.worker or one.loader in found:
-            continue
-        drawn = _drawn_anew(one, other)
-        if drawn:
-            found.add(one.loader)
-            yield AUGMENTED_EVALUATION.found(
-                *((path,) for path in drawn),
-                certainty=INTENDED,
-                leaves=", ".join(leaf_name(tuple(path.split("."))) for path in drawn),
-                place=loader_place(one.trainer, one.pass_.loader),
-            )
-
-
-def _drawn_anew(one: FirstOfPass, other: FirstOfPass) -> list[str]:
-    """Return the leaves of the first batch of the same keys that two passes made differently, both by random draws.
-
-    Draws such as flips may give a small batch the same values twice.
-    """
-    for first, second in zip(one.batches, other.batches, strict=False):
-        draws = [any(before != after for _, before, after in batch.generators) for batch in (first, second)]
-        if first.keys is not None and first.keys == second.keys and all(draws):
-            again = {path: digest for path, digest, _ in second.leaves}
-            drawn = [path for path, digest, _ in first.leaves if digest and again.get(path) not in (digest, "", None)]
-            if drawn:
-                return drawn
-    return []
 
 
 def names_in(path: str) -> Iterator[tuple[str, str, str]]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any, NamedTuple
 
 from headrace.doctor.faults.evaluation_faults import LEAKED_SPLIT
 from headrace.doctor.faults.fault_kinds import INTENDED, FaultKind
 from headrace.doctor.faults.process_faults import (
-    SAME_ORDER,
     SHARED_SAMPLES,
-    WORKER_DUPLICATES,
-    draws_order,
+    FirstOfPass,
+    first_of_passes,
     loader_facts,
     loader_place,
 )
@@ -75,14 +74,23 @@ def keyed_passes(session: Session) -> list[KeyedPass]:
     return found
 
 
-def same_order_of_keys(session: Session) -> Iterator[DataFault]:
+SAME_ORDER = FaultKind(
+    "same-order",
+    "{what}: epochs have the same order.",
+    "Call loader.sampler.set_epoch(epoch) at the start of each epoch; seed generators once, before the first.",
+    "two passes of a sampler that draws its order have the same keys in the same order; `unless intended` unless it is "
+    "a DistributedSampler",
+)
+
+
+def same_order(session: Session) -> Iterator[DataFault]:
     """Yield loaders that draw their order, and draw the same whole one in two passes."""
     found: set[str] = set()
     for one, other in combinations(keyed_passes(session), 2):
         is_again = one.trainer is other.trainer and one.made == other.made and one.keys.feeds and other.keys.feeds
         if not is_again or one.made in found or min(one.keys.count, other.keys.count) < _LEAST_KEYS:
             continue
-        if one.keys.order == other.keys.order and draws_order(one.described, by_epoch=True):
+        if one.keys.order == other.keys.order and _draws_order(one.described):
             found.add(one.made)
             numbers = f"{one.pass_.number} and {other.pass_.number}"
             what = f"All {one.keys.count:,} samples of passes {numbers} come in the same random order"
@@ -91,23 +99,44 @@ def same_order_of_keys(session: Session) -> Iterator[DataFault]:
             yield SAME_ORDER.found(certainty=certainty, what=what, place=one.place)
 
 
+def _draws_order(described: Mapping[str, Any]) -> bool:
+    """Return True for a described sampler that draws an order without repeating samples."""
+    sampler = order_described(described)
+    name, options = short_class(sampler), sampler.get("attributes") or {}
+    if name in ("RandomSampler", "SubsetRandomSampler"):
+        return not options.get("replacement")
+    return options.get("shuffle") is True
+
+
 def shared_keys(session: Session) -> Iterator[DataFault]:
     """Yield ranks of one data-parallel model whose passes hold the same samples, by keys or by the rows of streams."""
     for one, other in combinations(_firsts_of_replicas(session), 2):
         what = ""
         if min(one.keys.count, other.keys.count) >= _LEAST_KEYS:
-            is_plain = short_class(order_described(one.described)) in _PLAIN
-            share = _common(one.keys.least, other.keys.least) if is_plain and one.keys.is_distinct else 0.0
+            is_told = one.keys.is_distinct and not _knows_ranks(one, other)
+            share = _common(one.keys.least, other.keys.least) if is_told else 0.0
             what = f"{one.keys.count:,} keys of a pass"
         else:
             rows = [rows_of(each.trainer, each.pass_.number) for each in (one, other)]
             share = max((_common(*map(set, pair)) for pair in _telling(*rows)), default=0.0)
             what = f"{max(map(len, rows[0].values()), default=0):,} rows of a pass"
+            firsts = [_firsts_of(session, each) for each in (one, other)]
+            if share < _SHARED and any(_read_alike(*pair) for pair in product(*firsts)):
+                share, what = 1.0, "files of two first batches"
         if share >= _SHARED:
             who = f"{one.trainer.rank}, {other.trainer.rank}"
             how = f"{share:.0%} of the {what} are the same"
             yield SHARED_SAMPLES.found(who=who, how=how, place=one.place)
             return
+
+
+def _knows_ranks(one: KeyedPass, other: KeyedPass) -> bool:
+    """Return True if the order of two ranks may depend on their rank."""
+    samplers = [order_described(each.described) for each in (one, other)]
+    if short_class(samplers[0]) == "DistributedSampler":
+        first, second = (dict(each.get("attributes") or {}).get("rank") for each in samplers)
+        return first != second
+    return short_class(samplers[0]) not in _PLAIN
 
 
 def _firsts_of_replicas(session: Session) -> list[KeyedPass]:
@@ -169,7 +198,17 @@ def _telling(one: Mapping[str, list[str]], other: Mapping[str, list[str]]) -> It
             yield rows
 
 
-def duplicates_of_workers(session: Session) -> Iterator[DataFault]:
+WORKER_DUPLICATES = FaultKind(
+    "worker-duplicates",
+    "Workers {who} of pass {number} made the same samples of an iterable dataset: {how}.",
+    "Split the samples in __iter__: islice(samples, info.id, None, info.num_workers), with "
+    "info = torch.utils.data.get_worker_info().",
+    "nine in ten rows of a pass over an iterable dataset come from two workers, by a leaf whose rows differ, whatever "
+    "their order",
+)
+
+
+def worker_duplicates(session: Session) -> Iterator[DataFault]:
     """Yield a pass over a stream in which two workers make the same rows, in whatever order."""
     for one in keyed_passes(session):
         by_worker = _rows_by_worker(session, one)
@@ -181,6 +220,25 @@ def duplicates_of_workers(session: Session) -> Iterator[DataFault]:
                 who = f"{first} and {second}"
                 yield WORKER_DUPLICATES.found(who=who, number=one.pass_.number, how=how, place=one.place)
                 return
+        for former, latter in combinations(_firsts_of(session, one), 2):
+            if _read_alike(former, latter):
+                who = f"{former.maker.worker} and {latter.maker.worker}"
+                how = "their first two batches are made from the same files"
+                yield WORKER_DUPLICATES.found(who=who, number=one.pass_.number, how=how, place=one.place)
+                return
+
+
+def _firsts_of(session: Session, one: KeyedPass) -> list[FirstOfPass]:
+    """Return the first batches of each process in a pass over a stream."""
+    firsts = first_of_passes(session, feeds=bool(one.keys.feeds))
+    return [each for each in firsts if each.pass_ is one.pass_ and each.batches[0].keys is None]
+
+
+def _read_alike(one: FirstOfPass, other: FirstOfPass) -> bool:
+    """Return True if two processes read the same files in the same order, one or more for each sample of a batch."""
+    files = [[batch.files for batch in each.batches] for each in (one, other)]
+    pairs = zip(files[0], one.samples, strict=True)
+    return files[0] == files[1] and all(len(set(some)) >= count > 1 for some, count in pairs)
 
 
 def _rows_by_worker(session: Session, one: KeyedPass) -> dict[int, dict[str, list[str]]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from headrace.doctor.faults.fault_kinds import INTENDED, FaultKind
+from headrace.doctor.faults.fault_kinds import FaultKind
 from headrace.doctor.session.after_run import DataFault
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.trainers import (
@@ -14,18 +14,12 @@ from headrace.doctor.session.trainers import (
     FirstBatch,
     Trainer,
     TrainerPass,
-    order_described,
-    short_class,
 )
 
 _BATCHES = 2
 """Number of first batches that each process digests, and that a proof needs."""
 _LEAST_ROWS = 4
 """Minimum number of distinct rows in each batch: equal constants prove nothing."""
-
-
-_LEAST_ORDERED = 8
-"""Minimum number of samples whose random order means anything: 8 have 40,320."""
 
 
 class FirstOfPass(NamedTuple):
@@ -94,94 +88,6 @@ def _generators_alike(one: list[FirstBatch], other: list[FirstBatch]) -> Iterato
             yield name
 
 
-SAME_ORDER = FaultKind(
-    "same-order",
-    "{what}: epochs have the same order.",
-    "Call loader.sampler.set_epoch(epoch) at the start of each epoch; seed generators once, before the first.",
-    "passes of a DistributedSampler that shuffles, all by one epoch. `unless intended` for another sampler "
-    "that draws, if the first two batches of two passes have the same keys in the same order",
-)
-
-
-def same_order(session: Session) -> Iterator[DataFault]:
-    """Yield loaders whose DistributedSampler shuffled several passes by one epoch."""
-    for trainer in session.trainers:
-        for loader in trainer.loaders:
-            described = loader.facts.get("described") or {}
-            samplers = list(_samplers(described.get("sampler"))) + list(_samplers(described.get("batch_sampler")))
-            epochs = [one.sampler_epoch for one in trainer.passes if one.loader == loader.number]
-            is_one = len(epochs) > 1 and len(set(epochs)) == 1 and epochs[0] is not None
-            if is_one and any(map(_shuffles_by_epoch, samplers)):
-                what = f"DistributedSampler shuffled {len(epochs)} passes by the same epoch, {epochs[0]}"
-                yield SAME_ORDER.found(what=what, place=loader_place(trainer, loader.number))
-                return
-
-
-def _samplers(described: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield a described sampler and those within it."""
-    if isinstance(described, dict):
-        yield described
-        for inner in (described.get("attributes") or {}).values():
-            yield from _samplers(inner) if isinstance(inner, dict) else ()
-
-
-def _shuffles_by_epoch(sampler: Mapping[str, Any]) -> bool:
-    shuffles = (sampler.get("attributes") or {}).get("shuffle")
-    return short_class(sampler) == "DistributedSampler" and shuffles is True
-
-
-def reseeded_order(session: Session) -> Iterator[DataFault]:
-    """Yield loaders whose sampler draws the order, and begins two passes with the same samples.
-
-    DistributedSampler is judged by its epochs.
-    """
-    found: set[tuple[int, int]] = set()
-    for one, other in combinations(first_of_passes(session), 2):
-        keys = [batch.keys for batch in one.batches]
-        is_again = one.loader == other.loader and one.maker.worker == other.maker.worker and one.pass_ != other.pass_
-        if not is_again or one.loader in found or keys != [batch.keys for batch in other.batches]:
-            continue
-        is_telling = None not in keys and len(set(keys)) == len(keys) and sum(one.samples) >= _LEAST_ORDERED
-        if is_telling and draws_order(loader_facts(one.trainer, one.pass_.loader).get("described") or {}):
-            found.add(one.loader)
-            passes = f"{one.pass_.number} and {other.pass_.number}"
-            what = f"Passes {passes} begin with the same {sum(one.samples)} samples in the same random order"
-            yield SAME_ORDER.found(certainty=INTENDED, what=what, place=one.place)
-
-
-def draws_order(described: Mapping[str, Any], *, by_epoch: bool = False) -> bool:
-    """Return True for a sampler that draws an order without repeating samples, as far as a loader's description shows.
-
-    `by_epoch`: DistributedSampler, which is judged by its epochs elsewhere, counts as well.
-    """
-    sampler = order_described(described)
-    name, options = short_class(sampler), sampler.get("attributes") or {}
-    if name in ("RandomSampler", "SubsetRandomSampler"):
-        return not options.get("replacement")
-    return (by_epoch or name != "DistributedSampler") and options.get("shuffle") is True
-
-
-WORKER_DUPLICATES = FaultKind(
-    "worker-duplicates",
-    "Workers {who} of pass {number} made the same samples of an iterable dataset: {how}.",
-    "Split the samples in __iter__: islice(samples, info.id, None, info.num_workers), with "
-    "info = torch.utils.data.get_worker_info().",
-    "nine in ten rows of a pass over an iterable dataset come from two workers, by a leaf whose rows differ, whatever "
-    "their order",
-)
-
-
-def worker_duplicates(session: Session) -> Iterator[DataFault]:
-    """Yield a pass over an iterable dataset in which two workers make the same samples."""
-    for one, other in combinations(first_of_passes(session), 2):
-        is_stream = all(batch.keys is None for batch in one.batches)
-        if is_stream and one.trainer is other.trainer and one.pass_ is other.pass_ and _are_equal(one, other):
-            who = f"{one.maker.worker} and {other.maker.worker}"
-            how = "all values in the first rows of their first two batches are equal"
-            yield WORKER_DUPLICATES.found(who=who, number=one.pass_.number, how=how, place=one.place)
-            return
-
-
 SHARED_SAMPLES = FaultKind(
     "shared-samples",
     "Ranks {who} train on the same samples: {how}.",
@@ -202,14 +108,6 @@ def shared_samples(session: Session) -> Iterator[DataFault]:
             how = "all values in the first rows of their models' first two inputs are equal"
             yield SHARED_SAMPLES.found(who=", ".join(map(str, alike)), how=how)
             return
-
-
-def _are_equal(one: FirstOfPass, other: FirstOfPass) -> bool:
-    """Return True if all values of two processes are equal, and identify their samples."""
-    pairs = zip(one.batches, other.batches, strict=True)
-    return all(first.leaves == second.leaves for first, second in pairs) and _is_telling(
-        [each.leaves for each in one.batches]
-    )
 
 
 def _is_telling(batches: Sequence[Sequence[tuple[str, str, int]]]) -> bool:

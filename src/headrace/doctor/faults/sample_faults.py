@@ -12,12 +12,15 @@ import numpy as np
 from headrace.doctor.explain import TokensExplanation, ValueExplanation
 from headrace.doctor.explain.look import LeafPath, Look, LookedSample
 from headrace.doctor.explain.samples import spread
-from headrace.doctor.faults.fault_kinds import INTENDED, Explained, FaultKind
+from headrace.doctor.faults.fault_kinds import INTENDED, Explained, FaultKind, leaf_name
 from headrace.doctor.session.after_run import DataFault
+from headrace.doctor.session.model import Session
 from headrace.doctor.session.trainers import order_described, short_class
 
 _LEAST_SAMPLES = 50
 """Minimum number of samples whose order means anything."""
+_LEAST_REACHED, _REACHED = 0.01, 0.9
+"""Least gradient of a token as a share of that of texts, and share of padded tokens that it reaches."""
 _LABELS = ("equal", "class", "one-hot", "affine")
 
 
@@ -147,7 +150,8 @@ def substituted_samples(look: Look, explained: Explained) -> Iterator[DataFault]
             continue
         decoded = {each.index: _rows_decoded(each, rows) for each in [*spread(look.samples), *look.odd]}
         replaced = {index: found for index, found in decoded.items() if len(found) == 1 and found != {index}}
-        if replaced and len(replaced) <= len(decoded) / 4 and all(decoded[i] == {i} for i in decoded.keys() - replaced):
+        unproved = replaced.keys() - {each.index for each in look.odd}
+        if replaced and len(unproved) <= len(decoded) / 4 and all(decoded[i] == {i} for i in decoded.keys() - replaced):
             some = [f"{column[index]} (made from {column[min(found)]})" for index, found in replaced.items()]
             yield SUBSTITUTED_SAMPLE.found(count=len(replaced), looked=len(decoded), some=some)
             return
@@ -165,10 +169,11 @@ def _rows_decoded(sample: LookedSample, rows: Mapping[str, int]) -> set[int]:
 
 ATTENDED_PADDING = FaultKind(
     "attended-padding",
-    "{1} is one for all {length} tokens, although {0} {how} with padding ({pad_id}) in {count} of {looked} samples.",
-    "Use the tokenizer's own attention mask, or ids != pad_id.",
-    "a leaf next to padded token ids is one everywhere. Padding is what the tokenizer adds, or a number that "
-    "only fills up shorter rows",
+    "{what} padding ({pad_id}), which {count} of {looked} samples have.",
+    "Use the tokenizer's own attention mask, or ids != pad_id, in attention and in pooling.",
+    "a leaf next to padded token ids is one everywhere; `unless intended`, if the gradient of the loss reaches the "
+    "embeddings of nine in ten padded tokens. Padding is what the tokenizer adds, or a number that only fills up "
+    "shorter rows",
 )
 
 
@@ -183,9 +188,33 @@ def attended_padding(look: Look, explained: Explained) -> Iterator[DataFault]:
         for other in explained if padded else ():
             if other not in found and all(_is_whole_mask(each.leaves[other].value, ids[0].size) for each in padded):
                 found.add(other)
-                figures = {"length": ids[0].size, "pad_id": pad_id, "count": len(padded), "looked": len(look.samples)}
-                how = "begins" if end == 0 else "ends"
-                yield ATTENDED_PADDING.found(path, other, how=how, **figures)
+                what = f"{leaf_name(other)} is one for all {ids[0].size} tokens of {leaf_name(path)}, also for"
+                count, looked = len(padded), len(look.samples)
+                yield ATTENDED_PADDING.found(path, other, what=what, pad_id=pad_id, count=count, looked=looked)
+
+
+def embedded_padding(session: Session) -> Iterator[DataFault]:
+    """Yield models whose loss depends on the padding of their token ids."""
+    for trainer in session.trainers:
+        for ids, gradients in session.process_facts(trainer).get("facts", {}).get("embedded", []):
+            rows, reached = np.array(ids), np.array(gradients)
+            end, pad_id = _padding(list(rows))
+            if pad_id is None:
+                continue
+            is_pad = rows == pad_id
+            is_counted = reached > _LEAST_REACHED * reached[~is_pad].mean()
+            inside = is_pad & np.roll(is_pad, -1 if end == 0 else 1, axis=1)
+            first = is_pad & ~inside  # the end of a text may have the number of padding
+            last = rows[np.roll(first, -1, axis=1)]
+            has_end = end != 0 and bool((last == rows[~is_pad].max()).all())
+            places = [inside, first] if has_end else [inside]
+            if any(each.any() and is_counted[each].mean() >= _REACHED for each in places):
+                what = "The gradient of the loss reaches embedded"
+                count = int(is_pad[:, end].sum())
+                yield ATTENDED_PADDING.found(
+                    certainty=INTENDED, what=what, pad_id=pad_id, count=count, looked=len(rows)
+                )
+                return
 
 
 def _padding(rows: Sequence[Any]) -> tuple[int, int | None]:

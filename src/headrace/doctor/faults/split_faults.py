@@ -11,7 +11,7 @@ from PIL import Image
 
 from headrace.doctor.explain import ValueExplanation
 from headrace.doctor.explain.look import Look
-from headrace.doctor.faults.evaluation_faults import AUGMENTED_EVALUATION, LEAKED_SPLIT
+from headrace.doctor.faults.evaluation_faults import LEAKED_SPLIT
 from headrace.doctor.faults.fault_kinds import INTENDED, Explained, FaultKind, leaf_name
 from headrace.doctor.session.after_run import DataFault
 
@@ -24,6 +24,15 @@ _NEAR = 0.3
 _LEAST_NEAR, _SHARE_NEAR = 3, 0.6
 """Minimum number and share of pictures that are near one of the training."""
 _SMALL = (16, 16)
+
+
+AUGMENTED_EVALUATION = FaultKind(
+    "augmented-evaluation",
+    "The evaluation at {place} makes the same samples differently each time, by random draws: {leaves}.",
+    "Give the evaluation's dataset transforms that draw nothing, or seed their generators before each pass.",
+    "samples of an evaluation differ when they are made again with other random numbers. Always `unless intended`, as "
+    "for test-time augmentation",
+)
 
 
 def redrawn(look: Look, explained: Explained, place: str) -> Iterator[DataFault]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headrace.doctor.explain import PictureExplanation, PlaneExplanation, Sighting, explain_picture
+from headrace.doctor.explain import MaskExplanation, PictureExplanation, PlaneExplanation, Sighting, explain_picture
 from headrace.doctor.explain.look import LeafPath, LeafValue, Look, path_text
 from headrace.doctor.explain.masks import NEAREST, shown_values
 from headrace.doctor.explain.pictures import MOST_LEVELS, Array, sided
@@ -190,7 +190,7 @@ def clipped(look: Look, explained: Explained) -> Iterator[DataFault]:
     bounds = [one.by.far for one in explained.values() if isinstance(one.by, PlaneExplanation) and one.by.is_validity]
     for path, one in explained.items():
         found = None
-        if one.by is None:
+        if one.by is None or isinstance(one.by, MaskExplanation):
             used = {other.input for other in explained.values() if other.by is not None}
             found = _lost(look, path, used)
         elif isinstance(one.by, PictureExplanation):
@@ -244,7 +244,8 @@ def _as_lost(each: Sighting, lose: Callable[[Array], Array]) -> Sighting:
 
 def _is_explained(seen: Sequence[Sighting]) -> bool:
     """Return True if 8-bit sources explain leaves that hold no more values than 8 bits do, or explain them exactly."""
-    by = explain_picture(seen) if all(each.leaf.ndim in (2, 3) for each in seen) else None
+    is_shown = all(each.leaf.ndim in (2, 3) and np.ptp(each.source) > 0 for each in seen)  # a flat one fits anything
+    by = explain_picture(seen) if is_shown else None
     if by is None or by.is_scaled_by_sample:
         return False
     is_coarse = all(len(np.unique(each.leaf)) <= _TOP + 1 for each in seen)

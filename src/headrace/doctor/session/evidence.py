@@ -43,7 +43,8 @@ class FactsLine(EvidenceLine, tag="facts"):
     """torch_threads, omp_threads, opencv_threads, device. Of a trainer: warmup_steps,
     window (the latest), draws (True once samples draw from a shared generator), replica_inputs (`leaves` as in `first`,
     of a DistributedDataParallel model's first two inputs), entered (in a checked run: path of an image, and the
-    scale and shift of each channel between the batch and the model's input)."""
+    scale and shift of each channel between the batch and the model's input), embedded (in a checked run: rows of token
+    ids, and the largest gradient of each token's embedding)."""
 
 
 class TorchLine(FactsLine, tag="torch"):

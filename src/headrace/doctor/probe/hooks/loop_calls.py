@@ -17,6 +17,7 @@ from ..training.state import MOST_ELSEWHERE
 from ..training.steps import COPY, FetchedBatch
 from ..training.training import TrainingObserver
 from .dataloader import LoaderHooks
+from .training_calls import compiling
 
 
 def install_device(
@@ -159,6 +160,8 @@ def install_model_calls(
     if not isinstance(function, FunctionType) or function.__code__.co_freevars:
         patches.unknown("torch.nn.Module.__call__", "where the forward pass begins was")
         return
+    if inputs is not None:
+        inputs.install(patches, torch, compiling(torch), training.fault)
     calls = ModelCalls(training, function, inputs)
     function.__globals__[NAME] = calls.called
     patches.at_restore(calls.remove)

@@ -1,12 +1,13 @@
-"""First batches of a process: what made them, the numbers that their dataset holds, and what the model gets of them."""
+"""First batches of a process: what made them, the numbers of their dataset, and what the model makes of them."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
+from ..patches import Fault, HookGuard, Patches
 from .digests import digest_of_keys, digest_of_text, row_digests
 from .leaves import MOST_LEAVES, as_array, leaves_of
 from .objects import GLOBAL, LEAVES, State, attributes_of, class_name, generators_of, global_generators, state_text
@@ -23,6 +24,8 @@ _LIBRARIES = ("torch.", "numpy.", "builtins", "PIL.", "collections")
 MOST_PAIRS = 4
 _VALUES = 4096
 """Values of a channel that a scale and a shift are fitted to."""
+_TEXTS, _LEAST_TOKENS, _MOST_TOKENS = 16, 6, 256
+"""Rows of token ids whose gradient is written, and the length that they have."""
 
 
 class FirstBatchDigests:
@@ -97,14 +100,43 @@ def _is_users(kind: type) -> bool:
 
 
 class ModelInputs:
-    """Facts of a process: `replica_inputs` and `entered`."""
+    """Facts of a process: `replica_inputs`, `entered` and `embedded`."""
 
     def __init__(self, evidence: EvidenceFile, clock: SessionClock, *, compares: bool) -> None:
-        """`compares`: images of the batch with the model's inputs."""
+        """`compares`: images of the batch with the model's inputs, and token ids with their gradients."""
         self._evidence, self._clock = evidence, clock
         self._inputs: list[list[tuple[str, str, int]]] = []
         self._left = MOST_PAIRS if compares else 0
         self._batch: Any = None
+        self._embedded: list[Any] = []
+
+    def install(self, patches: Patches, torch: Any, is_compiling: Callable[[], bool], fault: Fault) -> None:
+        """Follow the gradients of embedded token ids, which padding should not have."""
+        guard = HookGuard(fault, "gradients of token ids")
+        follow, reached = guard(self._follow), guard(self._reached)
+
+        def embedding(original: Callable[..., Any], ids: Any, *args: Any, **kwargs: Any) -> Any:
+            made = original(ids, *args, **kwargs)
+            if not is_compiling() and len(self._embedded) < MOST_PAIRS and made.requires_grad:
+                follow(torch, ids, made, reached)
+            return made
+
+        if self._left:
+            patches.around(torch.nn.functional, "embedding", embedding)
+
+    def _follow(self, torch: Any, ids: Any, made: Any, reached: Callable[..., None]) -> None:
+        """Wait for the gradient of rows of ids that differ; a CUDA graph under capture cannot be read."""
+        is_captured = ids.is_cuda and torch.cuda.is_current_stream_capturing()
+        is_text = ids.ndim == 2 and _LEAST_TOKENS <= ids.shape[1] <= _MOST_TOKENS
+        if is_text and not is_captured and bool((ids[1:] != ids[:1]).any()):
+            made.register_hook(lambda gradient: reached(ids, gradient))
+
+    def _reached(self, ids: Any, gradient: Any) -> None:
+        """Write rows of ids, and the largest gradient of each token."""
+        if len(self._embedded) < MOST_PAIRS:
+            largest = gradient[:_TEXTS].detach().abs().amax(-1).float()
+            self._embedded.append((ids[:_TEXTS].tolist(), largest.tolist()))
+            self._evidence.write(("facts", self._clock.now_us(), {"embedded": self._embedded}))
 
     def received(self, batch: Any) -> None:
         """Keep the batch that the model is called with next."""
