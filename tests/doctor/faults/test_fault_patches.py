@@ -61,17 +61,8 @@ def patched(session: Session) -> str:
     return "\n".join(line for line in fault.patch.splitlines()[2:] if line[0] in "+-")
 
 
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize(
-    ("script", "change"),
-    [
-        (SAME_ORDER, "+    loader.sampler.set_epoch(turn)"),
-        (SAME_DRAWS, "-    np.random.seed(42)\n+    np.random.seed(torch.initial_seed() % 2**32)"),
-    ],
-)
-def test_a_patched_script_has_no_fault(
-    script: str, change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_patched_script_has_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script, change = SAME_DRAWS, "-    np.random.seed(42)\n+    np.random.seed(torch.initial_seed() % 2**32)"
     monkeypatch.chdir(tmp_path)
     session = run_of(STEP + script, tmp_path)
     session.faults = session_faults(session)

@@ -10,15 +10,11 @@ import numpy as np
 import pytest
 import torch
 from fault_samples import COUNT, Samples, classified, codes_of, labels_of, normalised, opened
-from made_reports import made_session
 from PIL import Image
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, SequentialSampler, Subset
-
-from headrace.doctor.faults import session_faults
-from headrace.doctor.session.trainers import LoaderFacts, TrainerPass
 
 
 def in_order(samples: Samples) -> Samples:
@@ -151,36 +147,6 @@ def batched(size: int, *, drop_last: bool) -> dict[str, Any]:
 def test_the_order_and_the_list_of_samples(change: Any, options: Any, codes: Any, folder: Path, tmp_path: Path) -> None:
     loader = DataLoader(change(Samples(folder, classified)), **{"batch_size": 6, **options})
     assert codes_of(loader, tmp_path) == codes
-
-
-def distributed(*, shuffle: bool = True) -> dict[str, Any]:
-    return {"class": "torch.utils.data.distributed.DistributedSampler", "attributes": {"shuffle": shuffle}}
-
-
-def within(name: str, sampler: dict[str, Any]) -> dict[str, Any]:
-    return {"class": name, "attributes": {"sampler": sampler}}
-
-
-@pytest.mark.parametrize(
-    ("described", "epochs", "codes"),
-    [
-        ({"sampler": distributed()}, [0, 0, 0], ["same-order"]),
-        ({"batch_sampler": within("torch.utils.data.sampler.BatchSampler", distributed())}, [0, 0], ["same-order"]),
-        ({"sampler": within("train.WeightedByRank", distributed())}, [3, 3], ["same-order"]),
-        ({"sampler": distributed()}, [0, 1], []),
-        ({"sampler": distributed(shuffle=False)}, [0, 0], []),
-        ({"sampler": distributed()}, [0], []),
-        ({"sampler": distributed()}, [None] * 2, []),
-    ],
-)
-def test_a_distributed_sampler_without_set_epoch(
-    described: dict[str, Any], epochs: list[int | None], codes: list[str]
-) -> None:
-    session = made_session(20)
-    (trainer,) = session.trainers
-    trainer.loaders = [LoaderFacts(0, {"described": described})]
-    trainer.passes = [TrainerPass(number, 0, 0, 0, 0, [], epoch) for number, epoch in enumerate(epochs)]
-    assert [fault.code for fault in session_faults(session)] == codes
 
 
 LENGTH, TEXTS = 12, ["the cat sat", "a dog", "one bird flew over the house", "fish", "two cats", "an owl and a fox"]
