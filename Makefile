@@ -30,11 +30,11 @@ demo: build $(VENV)/.photographs ## photographs become batches, beside torch's D
 
 # Tests often wait for processes that they start: there is one worker more than cores. Each collects the files that it
 # runs, and pytest counts files as tests: it shows no percentage.
-test: build $(VENV)/.browser ## the tests, less those marked long
+test: build ## the tests, less those marked long
 	$(BIN)/python -m pytest -m "not long and not alone" --max-worker-restart=0 --numprocesses $$(( $$(nproc) + 1 )) --maxprocesses 4 --dist loadfile --no-loadscope-reorder --whole-files -o console_output_style=classic
 	$(BIN)/python -m pytest -m "not long and alone" $$(grep -rl --include='*.py' "mark\.alone" tests | sort)
 
-test-long: build $(VENV)/.browser ## every test, those that reach the core once more under sanitizers, the queue under load
+test-long: build ## every test, those that reach the core once more under sanitizers, the queue under load
 	$(BIN)/python -m pytest
 	PYTHON=$(BIN)/python scripts/sanitized.sh
 	scripts/stress.sh 100
@@ -100,10 +100,6 @@ $(VENV)/.tools: constraints.txt pyproject.toml scripts/system.sh scripts/require
 
 $(VENV)/.package: $(VENV)/.tools $(NATIVE)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) --no-build-isolation --no-deps --editable .
-	touch $@
-
-$(VENV)/.browser: scripts/browser.sh | $(VENV)/.tools
-	scripts/browser.sh
 	touch $@
 
 # Only its bundled photographs are used, so its dependencies stay out. Without it the demo draws its own images.

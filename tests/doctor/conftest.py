@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import CHROMIUM, DRIVER, WHY_NOT
 from observed_runs import KeptRun, measured, observe, python, torchrun
 
 from headrace.doctor.simulate import prediction
@@ -18,12 +17,6 @@ from headrace.doctor.simulate.pipeline import SimulatedSteps, simulated
 
 Simulations = dict[bytes, SimulatedSteps]
 """Results by all that they depend on."""
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Without a browser the page is only parsed, and nobody sees how it looks: that is said, and not only counted."""
-    if CHROMIUM is None or DRIVER is None:
-        terminalreporter.write_line(f"The HTML report was not tried in a browser: {WHY_NOT}", yellow=True)
 
 
 @pytest.fixture(scope="session")

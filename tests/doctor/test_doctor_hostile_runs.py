@@ -8,7 +8,6 @@ import sys
 
 import pytest
 from attach_runs import stub_torch
-from html_pages import parsed
 from observed_runs import observe, python
 from probing import merged
 from processes import source_paths
@@ -55,7 +54,7 @@ def test_hostile_texts_reach_the_terminal_as_plain_ones(odd):
 def test_hostile_texts_are_only_read_on_the_page(odd):
     page = (odd.folder / "report.html").read_text(encoding="utf-8")
     assert not CONTROLS.intersection(page)
-    assert not [tag for tag in parsed(page) if tag.name == "script"]
+    assert "<script" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from fault_samples import Samples, classified, looked
-from html_pages import parsed
 from made_reports import made_diagnosis, made_session
 from PIL import Image
 from test_data_faults import bilinear_labels, blue_first, separately_cropped
@@ -67,12 +66,9 @@ def test_only_the_page_has_pictures(tmp_path: Path) -> None:
     pictures = {1: FaultPicture(b"first", "<left>"), 2: FaultPicture(b"second", "b")}
     outputs = Outputs(html=tmp_path / "r.html", json=str(tmp_path / "r.json"))
     assert outputs.put(session, made_diagnosis(), None, saved=None, pictures=pictures) == []
-    tags = parsed((tmp_path / "r.html").read_text())
-    shown = [tag.attributes for tag in tags if tag.name == "img"]
-    assert shown[0] == {"src": "data:image/png;base64,Zmlyc3Q=", "alt": "<left>"}
-    assert len(shown) == 2
-    policy = next(tag for tag in tags if tag.attributes.get("http-equiv") == "Content-Security-Policy")
-    assert "; img-src data:; " in policy.attributes["content"]
+    page = (tmp_path / "r.html").read_text()
+    assert '<img src="data:image/png;base64,Zmlyc3Q=" alt="&lt;left&gt;">' in page
+    assert page.count("<img ") == 2
     assert "Zmlyc3Q" not in (tmp_path / "r.json").read_text()
 
 

@@ -19,6 +19,7 @@ from headrace.doctor.causes import Prescription, is_unsure
 from headrace.doctor.faults import FaultPicture
 from headrace.doctor.measure import Diagnosis
 from headrace.doctor.quantities import counted
+from headrace.doctor.report.html_page import html_page
 from headrace.doctor.report.remedy_text import first_screen
 from headrace.doctor.report.terminal import TEXT_WIDTH, show
 from headrace.doctor.report.terminal_layout import safe_json
@@ -143,8 +144,6 @@ class Outputs:
         failed += _drafted(self.draft, session)
         view = report_view(session, diagnosis, prescription, again=again)
         if self.html is not None:
-            from headrace.doctor.report.html_page import html_page  # jinja2 is needed only here
-
             failed += _written("--html", self.html, lambda: [html_page(view, pictures)])
         console, descriptor = self.console(), 2 if self.json_to_standard_output else 1
         failed += _printed("the report", descriptor, lambda: show(view, console, verbose=self.verbose))

@@ -72,7 +72,8 @@ def _put_all(page: TerminalPage, view: ReportView) -> None:
     _put_ranks(page, view.ranks)
     for machine in view.machines:
         page.heading("Machine", machine.names)
-        page.sentence(machine.use, lead="  ")
+        for text in filter(None, (machine.use, machine.software)):
+            page.sentence(text, lead="  ")
     _put_faults(page, view.faults)
     _put_findings(page, view)
     _put_reasons(page, view)
@@ -140,7 +141,7 @@ def _put_ranks(page: TerminalPage, ranks: Sequence[Row]) -> None:
         return
     page.heading(f"{len(ranks)} ranks", "how often each is the last to arrive, and what it waits for in a step")
     rows = [TerminalRow("", ("last", "late by", "data", "a peer", "sending"), remark="late because of")]
-    rows += [TerminalRow(label, figures, remark=cause) for label, (_, *figures, cause), _ in ranks]
+    rows += [TerminalRow(label, figures, remark=cause) for label, (_, *figures, cause), *_ in ranks]
     page.rows(rows)
 
 
@@ -175,7 +176,7 @@ def _put_bounds(page: TerminalPage, view: ReportView) -> bool:
     """Add the heading of the remedies with the lower bounds of a step. Return False if there are neither."""
     if not view.bounds and not view.has_remedies:
         return False
-    bounds = [f"{bound.label} {bound.cells[0]}" for bound in view.bounds if bound.bar]
+    bounds = [*view.bounds]
     bounds += [f"no lower bounds: {view.no_bounds}"] if view.no_bounds else []
     page.heading("What to do", " · ".join(bounds))
     return True

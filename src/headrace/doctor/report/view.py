@@ -12,7 +12,6 @@ from headrace.doctor.measure import (
     Diagnosis,
     Finding,
     Host,
-    LoaderProduction,
     RankView,
     StagePart,
     StepBudget,
@@ -29,24 +28,11 @@ LEAST_LINE = 0.05
 """Share of batch production from which a line is shown."""
 
 
-class Segment(NamedTuple):
-    name: str
-    """Part of a step, or category of a stage, which decides the colour."""
-    value: float
-    text: str = ""
-
-
 class Row(NamedTuple):
-    """Row of a table: a label, its figures, and a bar."""
-
     label: str
     cells: tuple[str, ...]
-    bar: tuple[Segment, ...] = ()
-
-    @property
-    def share(self) -> float | None:
-        """Value of a bar with one segment; None if unknown."""
-        return self.bar[0].value if self.bar else None
+    share: float | None = None
+    """Share that a bar shows; None without a bar."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +41,9 @@ class StepSection:
     summary: Sequence[str]
     parts: Sequence[Row]
     """Time, share, and both on the GPU if measured."""
-    seen: Sequence[Row]
-    """The whole step as one bar: of the training thread, and of the GPU if measured."""
     wait: Sequence[Row]
     """Parts of the wait for data: time and share, longest first."""
     causes: Sequence[Row]
-    budget: StepBudget
 
 
 @dataclass(frozen=True)
@@ -72,7 +55,6 @@ class LoaderView:
     lines: Sequence[Row]
     """Share of batch production."""
     start_up: str
-    production: LoaderProduction
 
 
 class MachineView(NamedTuple):
@@ -95,8 +77,6 @@ class ReportView:
     faults: Sequence[DataFault]
     again: str
     """Command that renders the report again, or how to get one."""
-    session: Session
-    """Recorded times, for charts."""
     check: DataCheck | None
     """Summary of a check for faults of the data; None for a report on speed."""
     waits: float | None = None
@@ -110,19 +90,13 @@ class ReportView:
     machines: Sequence[MachineView] = ()
     findings: Sequence[Finding] = ()
     """Findings, without the advice that the first screen gives."""
-    bounds: Sequence[Row] = ()
+    bounds: Sequence[str] = ()
     """Baseline and lower bounds of a step."""
     no_bounds: str = ""
     """Reason that there are no lower bounds."""
     remedies: RemedyRows = field(default_factory=RemedyRows)
     notes: Sequence[tuple[str, str]] = ()
     cost: str = ""
-
-    @property
-    def own_loaders(self) -> list[LoaderView]:
-        """Loaders of the first rank; of all ranks if no step is known."""
-        pid = self.steps[0].budget.pid if self.steps else None
-        return [one for one in self.loaders if pid in (None, one.production.trainer)]
 
     @property
     def has_remedies(self) -> bool:
@@ -144,7 +118,6 @@ def report_view(
         hanging=[(f"Process {one.pid} hangs here", stack.rstrip().splitlines()) for one, stack in hanging(session)],
         faults=session.faults,
         again=again,
-        session=session,
         check=check,
     )
     if check is not None:
@@ -161,10 +134,7 @@ def report_view(
         ranks=[_rank(one) for one in ranks],
         machines=[_machine(session, one) for one in hosts(session)],
         findings=[replace(one, advice="") if one.advice == first else one for one in diagnosis.findings],
-        bounds=[
-            Row(name, (duration(us),), () if us is None else (Segment(name, us),))
-            for name, us in bound_rows(prescription)
-        ],
+        bounds=[f"{name} {duration(us)}" for name, us in bound_rows(prescription) if us is not None],
         no_bounds="" if prescription is None else prescription.why_no_windows,
         remedies=remedy_rows(prescription),
         notes=[*(("", text) for text in screen.rest), *note_texts(session)],
@@ -198,10 +168,8 @@ def _steps(diagnosis: Diagnosis) -> Iterator[StepSection]:
             title=name if budget.unit == "step" else f"{name} (by {budget.unit})",
             summary=summary,
             parts=list(_parts(budget)),
-            seen=list(_seen(budget)),
             wait=_heaviest(waits.get(budget.pid, [])),
             causes=_heaviest(causes.get(budget.pid, [])),
-            budget=budget,
         )
 
 
@@ -224,22 +192,12 @@ def _parts(budget: StepBudget) -> Iterator[Row]:
             if on_gpu:
                 said = f"GPU {duration(on_gpu.us)}, {percent(on_gpu.share)}"
             figures = (ABSENT, ABSENT) if on_cpu is None else (duration(on_cpu.us), percent(on_cpu.share))
-            yield Row(name, (*figures, said), () if on_cpu is None else (Segment(name, on_cpu.share),))
-
-
-def _seen(budget: StepBudget) -> Iterator[Row]:
-    for name, parts in (("training thread", budget.parts), ("GPU", budget.device or [])):
-        if parts:
-            said = (f"{one.name} {duration(one.us)} ({percent(one.share)})" for one in parts)
-            bar = [Segment(one.name, one.share, text) for one, text in zip(parts, said, strict=True)]
-            yield Row(name, (duration(sum(one.us for one in parts)),), tuple(one for one in bar if one.value > 0))
+            yield Row(name, (*figures, said), None if on_cpu is None else on_cpu.share)
 
 
 def _heaviest(parts: Sequence[TimePart]) -> list[Row]:
     heaviest = sorted((part for part in parts if part.share > 0), key=lambda part: -part.share)
-    bars = ((Segment(one.name.partition(":")[0], one.share),) for one in heaviest)
-    shown = zip(heaviest, bars, strict=True)
-    return [Row(name_text(one.name), (duration(one.us), percent(one.share)), bar) for one, bar in shown]
+    return [Row(name_text(one.name), (duration(one.us), percent(one.share)), one.share) for one in heaviest]
 
 
 def _loaders(diagnosis: Diagnosis) -> Iterator[LoaderView]:
@@ -258,16 +216,11 @@ def _loaders(diagnosis: Diagnosis) -> Iterator[LoaderView]:
                 f"{duration(one.batch_us)} a batch",
             ],
             stages=[_stage(stage) for stage in one.stages],
-            lines=[
-                Row(at.place, (percent(at.share),), (Segment("getitem", at.share),))
-                for at in one.lines
-                if at.share >= LEAST_LINE
-            ],
+            lines=[Row(at.place, (percent(at.share),), at.share) for at in one.lines if at.share >= LEAST_LINE],
             start_up=(
                 f"{duration(one.start_up_us)} to start, {duration(one.first_batch_us)} to the first batch, "
                 f"{counted(one.passes, 'pass')}{again}"
             ),
-            production=one,
         )
 
 
@@ -275,20 +228,14 @@ def _stage(stage: StagePart) -> Row:
     calls = number(stage.calls) if stage.calls > 0 else ""
     name = f"{stage.category} {stage.label}".rstrip()
     cells = (percent(stage.share), duration(stage.wall_us), percent(stage.computing), calls)
-    return Row(name, cells, (Segment(stage.category, stage.share),))
+    return Row(name, cells, stage.share)
 
 
 def _rank(one: RankView) -> Row:
     times = (one.lateness_us, one.data_wait_us, one.peer_wait_us, one.collective_us)
     lateness, data_wait, peer_wait, collective = map(duration, times)
-    bar = (
-        Segment("data wait", one.data_wait_us, f"waits for data: {data_wait}"),
-        Segment("peer", one.peer_wait_us or 0.0, f"waits for a peer: {peer_wait}"),
-        Segment("collective", one.collective_us or 0.0, f"collectives: {collective}"),
-        Segment("other", one.rest_us, f"rest: {duration(one.rest_us)}"),
-    )
     figures = (duration(one.step_us), percent(one.late), lateness, data_wait, peer_wait, collective)
-    return Row(f"rank {one.rank}", (*figures, name_text(one.cause or "")), bar)
+    return Row(f"rank {one.rank}", (*figures, name_text(one.cause or "")))
 
 
 def _machine(session: Session, host: Host) -> MachineView:
