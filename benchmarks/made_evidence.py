@@ -20,7 +20,7 @@ from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import ProbeSettings
 from headrace.doctor.probe.stack_sampler import stack_of
 from headrace.doctor.probe.training import training
-from headrace.doctor.probe.training.closed_steps import DeviceMarks
+from headrace.doctor.probe.training.device_marks import DeviceMarks
 from headrace.doctor.probe.training.steps import FetchedBatch
 from headrace.doctor.probe.training.training import TrainingObserver
 

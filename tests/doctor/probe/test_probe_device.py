@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from training_loops import Loop, loader, pairs
 
 from headrace.doctor.probe.hooks import loop_calls, training_calls
-from headrace.doctor.probe.training.closed_steps import CudaDevice, DeviceMarks, device_records
+from headrace.doctor.probe.training.device_marks import CudaDevice, DeviceMarks, device_records
 
 
 @dataclass

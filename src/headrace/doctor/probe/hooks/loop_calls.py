@@ -12,7 +12,7 @@ from typing import Any, Callable
 from ..look.first_batches import ModelInputs
 from ..patches import Function, Patches
 from ..stages import NOBODY
-from ..training.closed_steps import CudaDevice, DeviceMarks
+from ..training.device_marks import CudaDevice, DeviceMarks
 from ..training.state import MOST_ELSEWHERE
 from ..training.steps import COPY, FetchedBatch
 from ..training.training import TrainingObserver

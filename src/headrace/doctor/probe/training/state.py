@@ -17,7 +17,7 @@ from ..evidence_file import EvidenceFile
 from ..patches import Fault
 from ..settings import ProbeSettings, SessionClock
 from ..stages import NOBODY, TrainingCost
-from .closed_steps import DeviceMarks
+from .device_marks import DeviceMarks
 from .loop_watch import DEADLINE_S, LoopWork, StepLimit
 from .steps import FetchedBatch, StepTimeline
 
