@@ -120,11 +120,6 @@ class RankView:
     cause: str | None
     """Stage that delays it, as `category:label`, if any."""
 
-    @property
-    def rest_us(self) -> float:
-        """Time per step in which it waits neither for data nor for a peer."""
-        return max(self.step_us - self.data_wait_us - (self.peer_wait_us or 0) - (self.collective_us or 0), 0.0)
-
 
 @dataclass(frozen=True)
 class Finding:
