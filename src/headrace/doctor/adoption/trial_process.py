@@ -112,11 +112,12 @@ class TrainingStandIn:
         self.step_us = sorted(took)[len(took) // 2]
         """Median step without a loader."""
 
-    def step(self) -> None:
-        for _ in range(self._pieces):
+    def step(self, parts: int = 1) -> None:
+        """Compute and wait for a step, or for one of its equal parts."""
+        for _ in range(round(self._pieces / parts)):
             self._piece()
         if self._wait_s:
-            time.sleep(self._wait_s)
+            time.sleep(self._wait_s / parts)
 
     def _piece(self) -> None:
         self._torch.mm(self._matrix, self._matrix)
@@ -237,9 +238,9 @@ def measure(order: LoaderTrialRequest, folder: Path, say: Callable[..., None]) -
     stand_in = TrainingStandIn(order)
 
     def train() -> None:
-        for _ in range(max(order.batches_a_step, 1)):
+        for _ in range(order.batches_a_step):  # at once, they would empty a queue that the step's own time fills
             take()
-        stand_in.step()
+            stand_in.step(order.batches_a_step)
 
     found |= {"loaded_us": turns_us(train, order.alongside_s), "stand_in_us": stand_in.step_us}
     say(measured=found | {"threads": _threads(loader), "samples": counted * size}, whole=True)

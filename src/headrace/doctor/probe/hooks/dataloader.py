@@ -80,12 +80,18 @@ class LoaderHooks:
 
     def make(self, original: Function, loader: Any, *args: Any, **kwargs: Any) -> None:
         """Make a DataLoader, and remember the line of the user's that does."""
-        file, line = call_site()
-        self._made += 1
-        object.__setattr__(loader, MADE, f"{file}:{line}")
-        object.__setattr__(loader, ORDINAL, self._made)
+        try:
+            file, line = call_site()
+            self._made += 1
+            object.__setattr__(loader, MADE, f"{file}:{line}")
+            object.__setattr__(loader, ORDINAL, self._made)
+        except Exception as error:
+            self._training.fail("DataLoader.__init__", error)
         original(loader, *args, **kwargs)
-        self._training.looked.made(loader)
+        try:
+            self._training.looked.made(loader)
+        except Exception as error:
+            self._training.fail("DataLoader.__init__", error)
 
     def iter(self, original: Function, loader: Any) -> Any:
         training = self._training
