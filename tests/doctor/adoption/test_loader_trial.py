@@ -8,7 +8,9 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from made_sessions import MadeRun, replace
 from made_work import recorded_in
 from PIL import Image
 
-from headrace.doctor.adoption import Adoption, LoaderRecipe, loader_trial, module_text, trial
+from headrace.doctor.adoption import Adoption, LoaderRecipe, loader_trial, module_text, trial, trial_process
 from headrace.doctor.adoption.trial import LoaderTrialRequest, tried_loader
 from headrace.doctor.causes import diagnose
 from headrace.doctor.causes.loader import coverage, is_lost, is_unsure
@@ -297,3 +299,30 @@ def test_the_scripts_own_python_comes_first(requests: list[LoaderTrialRequest]) 
     asked_of(session, DRAFT)
     assert requests[0].interpreters == ["/opt/python", sys.executable]
     assert requests[0].paths == ["/home/ada", os.getcwd()]
+
+
+def test_batches_of_a_step_are_taken_in_turn_with_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All at once, they would empty a queue that the step's own time fills."""
+    calls: list[str] = []
+
+    class StandIn:
+        step_us = 1.0
+
+        def __init__(self, order: LoaderTrialRequest) -> None:
+            calls.clear()
+
+        def step(self, parts: int) -> None:
+            calls.append(f"part of {parts}")
+
+    def endless(module: object, loader: object) -> Iterator[dict[str, np.ndarray]]:
+        while True:
+            calls.append("batch")
+            yield {"x": np.zeros(2)}
+
+    monkeypatch.setattr(trial_process, "TrainingStandIn", StandIn)
+    monkeypatch.setattr(trial_process, "endless", endless)
+    monkeypatch.setattr(trial_process, "module_of", lambda *_: SimpleNamespace(make_loader=lambda: None))
+    order = LoaderTrialRequest("", alone_s=0.01, alongside_s=0.01, batches_a_step=3)
+    trial_process.measure(order, tmp_path, lambda **_: None)
+    assert calls[:6] == ["batch", "part of 3"] * 3
+    assert len(calls) % 6 == 0
