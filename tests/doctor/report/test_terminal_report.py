@@ -255,6 +255,14 @@ def test_in_a_page_where_it_makes_no_element_and_no_attribute(name: str) -> None
     assert _shapes(evil) <= _shapes(plain)
 
 
+def test_no_word_of_a_report_takes_the_place_of_a_part_of_the_page() -> None:
+    words = "TITLE PICTURES {code} {stylesheet} {{}}"
+    page = _page(words)
+    assert words in page.partition("<title>")[2].partition("</title>")[0]
+    assert page.count("<figure") == 0
+    assert words in page.partition("<pre>")[2]
+
+
 def test_a_page_loads_nothing_and_runs_nothing() -> None:
     page = _page("<script>alert(1)</script><img src=x onerror=y>")
     assert {name for name, _ in _shapes(page)} <= {"html", "head", "meta", "title", "style", "body", "pre", "span"}

@@ -12,7 +12,7 @@ from headrace.doctor.adoption.recipe import UnexplainedError
 from headrace.doctor.adoption.view_codes import evaluated
 from headrace.doctor.explain import GREY, Box, LeafPlacement, MaskExplanation, PictureExplanation, PlaneExplanation
 from headrace.doctor.explain.look import LeafPath, LiveTransform, Look
-from headrace.doctor.explain.samples import LeafExplanation, spread
+from headrace.doctor.explain.samples import LeafExplanation, files_of
 from headrace.doctor.probe.look.held_objects import READ
 from headrace.doctor.session.after_run import AdoptedPart
 
@@ -351,7 +351,7 @@ def note_turns(made: LeafField, look: Look, leaf: LeafExplanation) -> None:
     note = f"{len(degrees)} turns were seen, from {min(degrees):.2g} to {max(degrees):.2g} degrees"
     where = "the Loader turns the window, the script the picture around it"
     made.note(made.augment, "check", f"{note}; {where}", "augment")
-    files = [each.pictures[leaf.input or 0]["plain"].shape[:2] for each in spread(look.samples)]
+    files = [file.shape[:2] for file in files_of(leaf.input or 0, look.samples)]
     shapes = [each.source.shape[:2] for each in leaf.seen]
     if shapes != files:
         height, width = shapes[0]

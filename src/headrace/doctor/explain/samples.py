@@ -12,7 +12,7 @@ import numpy as np
 from headrace.doctor.explain.derived_pictures import explain_crops, near_picture
 from headrace.doctor.explain.look import TURNED, LeafPath, LeafValue, Look, LookedSample
 from headrace.doctor.explain.masks import MaskExplanation, explain_mask
-from headrace.doctor.explain.pictures import LeafPlacement, PictureExplanation, Sighting, explain_picture
+from headrace.doctor.explain.pictures import Array, LeafPlacement, PictureExplanation, Sighting, explain_picture
 from headrace.doctor.explain.placements import UNTRANSPOSED, Box, is_scaled, known_placements
 from headrace.doctor.explain.planes import PlaneExplanation, explain_plane
 from headrace.doctor.explain.values import (
@@ -89,7 +89,7 @@ def _before_turn(leaf: LeafExplanation, samples: Sequence[LookedSample]) -> Leaf
         leaf = replace(leaf, near=_before_turn(leaf.near, samples))
     if leaf.decoding != TURNED or number is None or not isinstance(by, ArrayExplanation):
         return leaf
-    files = [each.pictures[number]["plain"] for each in spread(samples)]
+    files = files_of(number, samples)
     pairs = list(zip((each.source.shape for each in leaf.seen), (file.shape for file in files), strict=True))
     if not all(is_scaled(*pair) for pair in pairs):
         return leaf
@@ -190,6 +190,11 @@ def spread(samples: Sequence[LookedSample]) -> list[LookedSample]:
         most = max(len(each.inputs) for each in makings)
         whole.append([each for each in makings if len(each.inputs) == most])
     return [makings[place % len(makings)] for place, makings in enumerate(whole)]
+
+
+def files_of(number: int, samples: Sequence[LookedSample]) -> list[Array]:
+    """Return one input of each sample of the spread as its file holds it."""
+    return [each.pictures[number]["plain"] for each in spread(samples)]
 
 
 def sightings(path: LeafPath, number: int, samples: Sequence[LookedSample]) -> Iterator[tuple[str, list[Sighting]]]:

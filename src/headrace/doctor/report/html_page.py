@@ -18,24 +18,22 @@ from headrace.doctor.report.view import ReportView
 MOST_PICTURED = 500_000
 """Size limit of all pictures in the page, in bytes, since it is mailed and opened on phones."""
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-_PAGE = f"""<!doctype html>
+_HEAD = f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>TITLE</title>
-<style>
-body {{{{ color: {{foreground}}; background: {{background}}; margin: 1em; }}}}
-pre {{{{ font-family: ui-monospace, Menlo, "DejaVu Sans Mono", Consolas, monospace; overflow-x: auto; }}}}
-img {{{{ max-width: 100%; }}}}
-{{stylesheet}}
+"""
+_REPORT = """<style>
+body {{ color: {foreground}; background: {background}; margin: 1em; }}
+pre {{ font-family: ui-monospace, Menlo, "DejaVu Sans Mono", Consolas, monospace; overflow-x: auto; }}
+img {{ max-width: 100%; }}
+{stylesheet}
 </style>
 </head>
 <body>
-<pre>{{code}}</pre>
-PICTURES</body>
-</html>
+<pre>{code}</pre>
 """
 
 
@@ -45,9 +43,9 @@ def html_page(view: ReportView, pictures: Mapping[int, FaultPicture] = MappingPr
         record=True, file=io.StringIO(), width=TEXT_WIDTH, color_system="truecolor", force_terminal=True, _environ={}
     )
     show(view, console, verbose=True)
-    page = console.export_html(code_format=_PAGE)
-    title = html.escape(safe(f"Headrace doctor: {view.command}"))
-    return page.replace("TITLE", title, 1).replace("PICTURES", _figures(view, pictures))
+    title = f"<title>{html.escape(safe(f'Headrace doctor: {view.command}'))}</title>\n"
+    report = console.export_html(code_format=_REPORT)
+    return f"{_HEAD}{title}{report}{_figures(view, pictures)}</body>\n</html>\n"
 
 
 def _figures(view: ReportView, pictures: Mapping[int, FaultPicture]) -> str:

@@ -35,7 +35,7 @@ class TracedInput:
         self.member: str | None = None
 
 
-class TurnedPicture:
+class TracedTurn:
     """Picture that a function turned or warped."""
 
     def __init__(self, function: str, degrees: float | None, pixels: Any) -> None:
@@ -54,7 +54,7 @@ class ValueTrace:
         """Top, left, height and width of crop windows."""
         self.sizes: list[Hint] = []
         """Height and width of resampled images."""
-        self.turned: list[TurnedPicture] = []
+        self.turned: list[TracedTurn] = []
         self._patches = Patches()
         self._thread = threading.get_ident()
         self._is_inside = False
@@ -151,13 +151,13 @@ class ValueTrace:
     def _turned(self, function: str, angle: Callable[..., Any], args: Any, kwargs: Any, result: Any) -> None:
         """Keep what a function made, before the script changes it in place."""
         numpy = sys.modules["numpy"]
-        degrees, pixels = angle(args, kwargs), None if hasattr(result, "numpy") else numpy.array(result)
+        degrees, pixels = angle(args, kwargs), None if hasattr(result, "numpy") else numpy.asarray(result)
         known = [each.pixels for each in self.turned if each.pixels is not None]
         if pixels is not None and any(numpy.array_equal(pixels, each) for each in known):
             return  # a library's function calls another's
         is_kept = degrees is not None and pixels is not None and self._has_room(pixels.nbytes)
         if len(self.turned) < MOST_INPUTS:
-            self.turned.append(TurnedPicture(function, degrees, pixels if is_kept else None))
+            self.turned.append(TracedTurn(function, degrees, numpy.array(pixels) if is_kept else None))
 
     def _has_room(self, size: int) -> bool:
         held = sum(len(each.data) for each in self.inputs)
