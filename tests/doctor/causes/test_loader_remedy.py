@@ -178,7 +178,7 @@ for step, batch in enumerate(loader):
     ("script", "is_certain"),
     [
         (SCRIPT, True),
-        (SCRIPT.replace("print(len(loader))", "model.fit(loader)"), False),
+        (SCRIPT.replace("DataLoader(", "made_elsewhere("), False),
     ],
 )
 @pytest.mark.one_in(2)

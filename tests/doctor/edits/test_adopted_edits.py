@@ -22,7 +22,6 @@ loader = DataLoader(photos, batch_size=4)
 for batch in loader:
     train(batch)
 """
-FUNCTION = "def epoch(model, batches):\n    return "
 DATALOADER = {"num_workers": 0, "batch_size": 4, "pin_memory": False, "file": PATH, "line": 4}
 ADOPTING = WantedEdit(adopts=MODULE)
 GIVES = {
@@ -32,8 +31,6 @@ GIVES = {
     "folder_v1": "train_loader = headrace_loader.make_dataloader(batch_size=args.batch_size)",
     "folder_v2": "loader = headrace_loader.make_dataloader(batch_size=args.batch_size)",
     "hf_images": "loader = headrace_loader.make_dataloader(batch_size=args.batch_size)",
-    "timm_loader": "loader_train.loader = headrace_loader.make_dataloader(batch_size=args.batch_size)",
-    "shards_webdataset": "return headrace_loader.make_dataloader(batch_size=args.batch_size)",
 }
 
 
@@ -70,7 +67,7 @@ def adopting_diff(name: str, files: Mapping[str, str] | None = None) -> str:
 
 
 @pytest.mark.parametrize("name", GIVES)
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(4)
 def test_a_patch_holds_the_script_and_the_module(name: str, tmp_path: Path) -> None:
     diff = adopting_diff(name)
 
@@ -88,73 +85,9 @@ def test_a_patch_holds_the_script_and_the_module(name: str, tmp_path: Path) -> N
     assert callable(names["make_dataloader"])
 
 
-@pytest.mark.parametrize(
-    ("before", "use", "is_certain"),
-    [
-        ("train(batch)", "train(batch, len(loader))", True),
-        ("train(batch)", "train(batch, len(loader.dataset), loader.batch_size)", True),
-        ("train(batch)", "train(batch, loader.dataset.classes)", False),
-        ("train(batch)", "loader.sampler.set_epoch(1)", True),
-        ("train(batch)", "loader.sampler.weights", False),
-        ("for batch in loader:", "import tqdm\nfor batch in tqdm.tqdm(loader):", True),
-        ("for batch in loader:", "same = loader\nfor batch in same:", True),
-        ("for batch in loader:", "loaders = [loader]\nfor batch in loaders[0]:", False),
-        ("for batch in loader:", f"{FUNCTION}iter(batches)\nfor batch in epoch(1, loader):", True),
-        ("for batch in loader:", f"{FUNCTION}batches.collate_fn\nfor batch in epoch(1, batches=loader):", False),
-        ("for batch in loader:", "from lightning import fit\nfit(loader)\nfor batch in loader:", False),
-        ("for batch in loader:", "for batch in photos:", False),
-    ],
-)  # fmt: skip
-def test_the_loader_is_followed_through_the_file(before: str, use: str, is_certain: bool) -> None:
-    assert before in LOOP
-    assert (after(LOOP.replace(before, use)) is not None) == is_certain
-
-
-PREFETCHED = {"described": {"wrapper": {"class": "timm.data.loader.PrefetchLoader"}}}
-TIMM = """from timm.data import create_loader
-import mine
-
-if mine.trains:
-    loader = create_loader(mine.photos, (3, 224, 224), 32)  # theirs
-    for batch in loader:
-        train(batch)
-"""
-
-
-def test_timms_prefetcher_gets_the_loaders_batches() -> None:
-    text = (FOLDER / "timm_loader.py").read_text()
-    assert after(text) is None  # nothing says whether there is a prefetcher
-    found = after(text, **PREFETCHED)
-    assert found is not None
-    added = [line for line in found.splitlines() if line not in text.splitlines()]
-    made = "    loader_train.loader = headrace_loader.make_dataloader(batch_size=args.batch_size)"
-    assert added == ["import headrace_loader", made]
-    lines = TIMM.splitlines(keepends=True)
-    own = "    loader.loader = headrace_loader.make_dataloader(batch_size=32)\n"
-    assert after(TIMM, **PREFETCHED) == "".join([*lines[:2], "import headrace_loader\n", *lines[2:5], own, *lines[5:]])
-
-
-@pytest.mark.parametrize(
-    ("before", "now"),
-    [
-        ("    loader = create", "    first = loader = create"),
-        ("    loader = create", "    mine.begin(); loader = create"),
-        ("create_loader(mine.photos, (3, 224, 224), 32)", "list(create_loader(mine.photos, (3, 224, 224), 32))"),
-        ("timm.data import create_loader", "torch.utils.data import DataLoader as create_loader"),
-        ("        train(batch)", "        loader.mixup_enabled = False"),
-    ],
-    ids=["two names", "no statement by itself", "no name", "not timm's call", "asks for more"],
-)
-def test_a_prefetcher_that_is_not_certain_is_left_alone(before: str, now: str) -> None:
-    assert before in TIMM
-    assert after(TIMM.replace(before, now), **PREFETCHED) is None
-
-
-def test_timms_loader_without_a_prefetcher_makes_room() -> None:
-    text = (FOLDER / "timm_loader.py").read_text()
-    found = after(text.replace("device=device,\n    )", "device=device,\n        use_prefetcher=False,\n    )"))
-    assert found is not None
-    assert "loader_train = headrace_loader.make_dataloader(batch_size=args.batch_size)" in found
+def test_the_loader_of_another_library_is_left_alone() -> None:
+    assert after((FOLDER / "timm_loader.py").read_text()) is None
+    assert after((FOLDER / "shards_webdataset.py").read_text()) is None
 
 
 def test_a_module_that_is_there_is_not_written_over() -> None:

@@ -12,13 +12,15 @@ from headrace.doctor.causes.case import LOW, MEDIUM, Case
 from headrace.doctor.causes.cause import Cause, Proposal, RemedyKind
 from headrace.doctor.causes.processes import EXCEPTION
 from headrace.doctor.causes.remedy import ANOTHER_LOADER
-from headrace.doctor.edits import ADOPTED, WantedEdit, is_prefetched
+from headrace.doctor.edits import ADOPTED, WantedEdit
 from headrace.doctor.quantities import counted, duration, number, size
 from headrace.doctor.session.after_run import AdoptedPart, LoaderTrial
 from headrace.doctor.simulate import NativeFeed, RecordedRun, predicted, setting
 
 EXACT, NONE = "exact", "no"
 """Degrees to which the Loader covers the dataset's work: everything, nothing. "part" is in between."""
+PREFETCHER = "timm.data.loader.PrefetchLoader"
+"""timm class that moves the batches of its attribute `loader` to the device and normalizes them there."""
 DRAWN = "drawn"
 """Certainty of an array that is random, and of which too few samples were compared."""
 MOST_NAMED = 4
@@ -188,7 +190,8 @@ def _hint(case: Case, *, is_exact: bool) -> str:
     where = f" in {place}" if (place := case.facts.get("made")) else ""
     kind = "the module" if is_exact else "a draft, with the parts to check marked"
     then = f"Then{where}: make_dataloader() of it in place of the DataLoader"
-    if is_prefetched(case.facts):
+    wrapper = (case.facts.get("described") or {}).get("wrapper")
+    if isinstance(wrapper, dict) and wrapper.get("class") == PREFETCHER:
         then = (
             "Then behind create_loader(…): loader.loader = make_dataloader(batch_size=…) of it, and timm's prefetcher "
             "moves and normalizes its batches"

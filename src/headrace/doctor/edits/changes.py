@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from headrace.doctor.edits.adopted_loader import ADOPTED, adopting_call, module_folder, with_adopted
 from headrace.doctor.edits.loader_call import (
+    ADOPTED,
     LoaderCall,
     UncertainEditError,
     argument,
     loader_call,
     loop_of,
     option_of,
+    with_adopted,
     with_keywords,
     with_prefetcher,
 )
@@ -129,10 +130,9 @@ class LoaderScript:
 
     def _edits(self, wanted: WantedEdit) -> Iterator[ScriptEdit]:
         if wanted.adopts:  # the arguments of the DataLoader go with it
-            found = adopting_call(self.sources, self.facts)
-            if found is None:
+            if self.call is None:
                 raise UncertainEditError
-            yield ScriptEdit(found.source, found.call.lineno, with_adopted(found, self.facts))
+            yield ScriptEdit(self.call.source, self.call.call.lineno, with_adopted(self.call))
         elif wanted.keywords:
             yield from self._of_call(wanted)
         if wanted.prefetcher is not None:
@@ -148,12 +148,14 @@ class LoaderScript:
 
     def _new_module(self, text: str) -> list[ChangedScript]:
         """Return the module that the script imports its Loader from, unless it already exists."""
-        found = adopting_call(self.sources, self.facts)
-        assert found is not None
-        folder = module_folder(found.source.path, self.command, self.files.root)
+        scripts = [one for one in self.command if one.endswith(".py")]
+        folders = {os.path.dirname(os.path.abspath(os.path.join(self.files.root, one))) for one in scripts}
+        if not scripts and "-m" in self.command:
+            folders = {os.path.abspath(self.files.root)}
+        folder = os.path.dirname(self.call.source.path) if self.call is not None else ""
         path = os.path.join(folder, f"{ADOPTED}.py")
         present = self.files.read(path)
-        if present not in (None, text):
+        if (folders and folder not in folders) or present not in (None, text):  # Python would not find it
             raise UncertainEditError
         return [] if present == text else [ChangedScript(path, 1, None, text)]
 

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from headrace.doctor.edits.script_source import Replacement, ScriptSource, dotted
 
+ADOPTED = "headrace_loader"
+"""Module that an edited script imports its Loader from; `make_dataloader` there replaces the DataLoader's call."""
 PARAMETERS = (
     "dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory",
     "drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator",
@@ -191,3 +193,12 @@ def with_prefetcher(source: ScriptSource, loop: ast.For, device: str) -> list[Re
         raise UncertainEditError
     wrapped = f'headrace.DevicePrefetcher({source.text_of(loader)}, "{device}")'
     return [*source.importing("headrace"), source.replacing(loader, wrapped)]
+
+
+def with_adopted(found: LoaderCall) -> list[Replacement]:
+    """Replace a DataLoader by the Loader of `ADOPTED`, with the script's own batch size."""
+    source, call = found
+    size = argument(call, "batch_size")
+    is_given = size is not None and not (isinstance(size, ast.Constant) and size.value is None)
+    arguments = f"batch_size={source.text_of(size)}" if size is not None and is_given else ""
+    return [*source.importing(ADOPTED), source.replacing(call, f"{ADOPTED}.make_dataloader({arguments})")]

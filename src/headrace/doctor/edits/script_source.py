@@ -20,8 +20,6 @@ class Replacement:
     start: int
     end: int
     new: str
-    order: int = 0
-    """Order among insertions at one position."""
 
 
 class ScriptSource:
@@ -89,16 +87,9 @@ class ScriptSource:
     def with_replaced(self, replacements: Iterable[Replacement]) -> str:
         """Return the whole text with the replacements made. They must not overlap; duplicates count once."""
         text = self._bytes
-        for piece in sorted(set(replacements), key=lambda one: (one.start, one.end, one.order), reverse=True):
+        for piece in sorted(dict.fromkeys(replacements), key=lambda one: (one.start, one.end), reverse=True):
             text = text[: piece.start] + piece.new.encode() + text[piece.end :]
         return text.decode()
-
-    def is_alone(self, statement: ast.stmt) -> bool:
-        """Return True if only a comment shares a statement's lines."""
-        first = self.between(self.line_start(statement.lineno), self.start(statement))
-        end = statement.end_lineno or statement.lineno
-        last = self.between(self.end(statement), self.line_start(end + 1)).strip()
-        return not first.strip() and (not last or last.startswith("#"))
 
     def importing(self, module: str) -> list[Replacement]:
         """Insert `import module` after the last import at the top of the file, unless it is there."""
