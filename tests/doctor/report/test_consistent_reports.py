@@ -24,7 +24,7 @@ from headrace.doctor.quantities import duration, number, percent, times
 from headrace.doctor.report import document, report_view
 from headrace.doctor.report.remedy_text import MOST_BULLETS, FirstScreen, first_screen, interval, remedy_rows, title
 from headrace.doctor.session.after_run import Proof
-from headrace.doctor.session.model import GarbageCollections, Session
+from headrace.doctor.session.model import Session
 
 MADE, BLOCKS = 200, 20
 REMEDIES = ("workers", "prefetch", "indexed-tar", "native-decode", "persistent-workers")
@@ -67,17 +67,9 @@ def made_at_random(seed: int) -> Session:
     means = step_us * rng.uniform(0.9, 1.2, int(rng.choice([0, 1, 3], p=[0.2, 0.5, 0.3])))
     session.controls = [Proof([], {}, "measured", steps=[int(mean)] * 40) for mean in means]
     for process in session.processes:
-        process.collections = list(collections(rng, trainer.steps.end[-1]))
         threads = int(rng.choice([1, 1, 4]))
         process.facts.setdefault("facts", {}).update(torch_threads=threads)
     return session
-
-
-def collections(rng: np.random.Generator, until: int) -> Iterator[GarbageCollections]:
-    """Yield full collections, some of which began long before the first step or ended after the last."""
-    for _ in range(int(rng.integers(0, 3))):
-        since, spent = int(rng.uniform(-0.5, 1) * until), int(rng.uniform(0, 0.5) * until)
-        yield GarbageCollections(since + spent, 1, spent, spent, since)
 
 
 def factors(sentence: str) -> list[float]:
@@ -157,12 +149,6 @@ def unfounded(session: Session, diagnosis: Diagnosis, whole: Prescription) -> It
     texts = {code: f"{one.text} {one.advice}" for code, one in found.items()}
     if workers is not None and "cannot help" in workers.why and "cores left" in texts.get("few-workers", ""):
         yield "cores are left for workers that cannot help"
-    made = (list(process.collections) for process in session.processes)
-    spent = [
-        [one.spent for one in each if one.since is None or (start <= one.since and one.time <= end)] for each in made
-    ]
-    if "full-gc" in found and not any(spent):
-        yield f"{found['full-gc'].text} But none was in a measured step."
     if "threads" in found and all(process.facts["facts"]["torch_threads"] == 1 for process in session.processes):
         yield found["threads"].advice
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
 import time
@@ -19,7 +18,6 @@ from .stages import Account, CallTimer, Totals
 
 _FIRST_PAUSE_NS = 1_000_000_000
 _LONGEST_PAUSE_NS = 64_000_000_000
-OLDEST = 2
 """Oldest garbage collector generation, which a full collection covers."""
 
 
@@ -54,7 +52,6 @@ class BatchRecorder:
         """Guard for every hook that feeds this recorder."""
         self._fetch = timer.stage("other", "fetch")
         self.lines = CodeLines(evidence.name)
-        self.collections = FullCollections()
         self.opened = OpenedFiles(lambda error: fault("opened files", error))
         self.remote = RemoteReadCounts(evidence.name)
         self._begin_anew()
@@ -146,7 +143,6 @@ class BatchRecorder:
         self.lines.take()
         self.opened.forked()
         self.remote.forked()
-        self.collections.forked()
         self._begin_anew()
 
     def _record(self, batch: ProducedBatch, sent: int | None, serialise: int | None) -> Record:
@@ -164,7 +160,7 @@ class BatchRecorder:
 
     def _other_records(self) -> list[Record]:
         now = self._clock.now_us()
-        records: list[Record] = self.collections.records(now)
+        records: list[Record] = []
         lines = self.lines.take()
         if lines:
             records.append(("lines", now, lines))
@@ -178,50 +174,6 @@ class BatchRecorder:
         where = f"batch {batch.index} of epoch {batch.epoch}"
         text = f"{where} has been in the making for {taken_ns / 1e9:.0f} s:\n{stack}"
         self._write_held(("stack", self._clock.now_us(), "hung", text))
-
-
-class FullCollections:
-    """Count of full garbage collections since the last record, fed by `gc.callbacks`.
-
-    With a dataset of millions of small objects, each full collection is long and stops the whole process. Counts are
-    written together with other records: a collection may begin anywhere, even while evidence is being written.
-    """
-
-    def __init__(self) -> None:
-        self._first_ns = 0
-        self.forked()
-
-    def watch(self) -> None:
-        gc.callbacks.append(self._called)
-
-    def remove(self) -> None:
-        if self._called in gc.callbacks:
-            gc.callbacks.remove(self._called)
-
-    def forked(self) -> None:
-        self._begun: int | None = None
-        self._count = self._spent_ns = self._longest_ns = 0
-
-    def records(self, now_us: int) -> list[Record]:
-        """Return a record of the collections since the last call, if there were any."""
-        if not self._count:
-            return []
-        count, spent, longest = self._count, self._spent_ns // 1000, self._longest_ns // 1000
-        self._count = self._spent_ns = self._longest_ns = 0
-        return [("gc", now_us, count, spent, longest, now_us - (time.monotonic_ns() - self._first_ns) // 1000)]
-
-    def _called(self, phase: str, info: dict[str, Any]) -> None:
-        if info.get("generation") != OLDEST:
-            return
-        if phase == "start":
-            self._begun = time.monotonic_ns()
-        elif self._begun is not None:
-            took = time.monotonic_ns() - self._begun
-            self._first_ns = self._first_ns if self._count else self._begun
-            self._begun = None
-            self._count += 1
-            self._spent_ns += took
-            self._longest_ns = max(self._longest_ns, took)
 
 
 MOST_NOTED = 256

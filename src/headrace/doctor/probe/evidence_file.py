@@ -79,7 +79,7 @@ LAST_BYTES = 64 << 10
 FIGURES = frozenset(
     (
         *("step", "get", "fetch", "replayed", "device", "ready", "collective", "padding", "window"),
-        *("pass", "last", "before", "loop", "batch", "lines", "gc", "end"),
+        *("pass", "last", "before", "loop", "batch", "lines", "end"),
     )
 )
 """Record kinds that hold only the probe's own numbers and words. All others may hold a credential of the script."""

@@ -39,7 +39,7 @@ class Probe:
         self.batches = BatchRecorder(self.timer, self.evidence, self.clock, self.fault)
         self.last.add(self.batches.close)
         self.training = TrainingObserver(
-            settings, self.evidence, self.clock, self.last, note=self.note, fault=self.fault, batches=self.batches
+            settings, self.evidence, self.clock, self.last, note=self.note, fault=self.fault
         )
         self.digests: ReceivedDigests | None = None
         """Digests of batches in a run to be compared with another."""
@@ -50,7 +50,6 @@ class Probe:
         self.training.stop()
         self.last.write()
         self.imports.detach()
-        self.batches.collections.remove()
         self.patches.restore()
         self.batches.close()
         self.evidence.close()

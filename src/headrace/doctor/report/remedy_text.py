@@ -231,16 +231,6 @@ class RemedyRow:
             return ""
         return _SAMPLES.get(self.outcome.samples or "", "whether the samples were the same is unknown")
 
-    @property
-    def gain(self) -> str:
-        """Speedup of a step with the remedy: measured by the proof if it is clear, otherwise predicted."""
-        outcome, speedup = self.outcome, None if self.prediction is None else self.prediction.speedup
-        if outcome is not None and outcome.is_refused:
-            return "proved slower" if outcome.is_slower else "not recommended"
-        if outcome is not None and outcome.step_us is not None and not outcome.is_undecided:
-            speedup = outcome.speedup
-        return "" if speedup is None else times(speedup)
-
 
 @dataclass(frozen=True)
 class RemedyRows:

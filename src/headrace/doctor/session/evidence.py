@@ -12,7 +12,7 @@ from typing import Any, Union
 
 import msgspec
 
-from headrace.doctor.session import model, trainers
+from headrace.doctor.session import trainers
 from headrace.doctor.session.trainers import Facts, StageRow, Time
 
 
@@ -92,10 +92,6 @@ class EndLine(EvidenceLine, tag="end"):
     time: Time
     reason: str
     """`exit`, or `steps` if the doctor ended the run; then written before the look at samples."""
-
-
-class GcLine(model.GarbageCollections, EvidenceLine, tag="gc", array_like=True):
-    """Full garbage collections, of the oldest generation, since the last such record."""
 
 
 class GetLine(EvidenceLine, tag="get"):

@@ -115,7 +115,6 @@ class ProcessEvidence:
             stacks=[f"{one.what}: {one.text}" for one in self._of(evidence.StackLine)],
             cut=is_cut,
             evidence_bytes=size,
-            collections=self._rows(model.GarbageCollections, evidence.GcLine),
         )
 
     def _facts(self, first: evidence.ProcessLine) -> dict[str, Any]:

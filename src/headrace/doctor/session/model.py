@@ -17,16 +17,6 @@ FORMAT = "headrace-session"
 VERSION = 2
 
 
-class GarbageCollections(msgspec.Struct):
-    """Full garbage collections of a process, up to a time."""
-
-    time: Time
-    count: int
-    spent: int
-    longest: int
-    since: Time | None = None
-
-
 class ProbedProcess(msgspec.Struct):
     """One process in which the probe ran. Host, pid and start identify it."""
 
@@ -48,7 +38,6 @@ class ProbedProcess(msgspec.Struct):
     cut: bool = False
     """True if its evidence reached its size limit, or ends within a record."""
     evidence_bytes: int = 0
-    collections: list[GarbageCollections] = []
 
 
 class SessionNote(msgspec.Struct):

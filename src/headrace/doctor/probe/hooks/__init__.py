@@ -35,7 +35,6 @@ Hook = tuple[str, Callable[[ModuleType], object]]
 def attach(probe: Probe) -> None:
     """Register hooks for torch and for every library with stages, to be installed on import."""
     probe.imports.attach()
-    probe.batches.collections.watch()
     if probe.settings.digests or probe.settings.orders:
         probe.digests = ReceivedDigests(probe.training.state, probe.evidence, probe.fault)
         for module, install in probe.digests.hooks(probe.patches):

@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Callable
 
-from ..batch_production import BatchRecorder
 from ..evidence_file import LONGEST_HELD_NS, MOST_HELD, Record
 from ..settings import CoreUse, SessionClock, core_use
 from .device_marks import device_records
@@ -27,11 +26,10 @@ class ClosedSteps:
         self,
         state: TrainingState,
         closed: Callable[[OptimizerStep], None],
-        batches: BatchRecorder,
         at_close: Sequence[Callable[[], None]],
     ) -> None:
         """`closed` receives each closed step. `at_close` functions are called after a step is written."""
-        self._state, self._closed, self._batches, self._at_close = state, closed, batches, at_close
+        self._state, self._closed, self._at_close = state, closed, at_close
         self.is_stamped = False
         """True if the time at which the open step's own gradients are done should be recorded."""
         self._used: CoreUse | None = None
@@ -82,7 +80,6 @@ class ClosedSteps:
             others += device_records(state.marks)
         others += state.work.records(now(), clock.now_us(), is_over)
         state.costs.measured_ns += state.work.cost_ns()
-        others += self._batches.collections.records(clock.now_us())
         share = round(state.costs.take() / 100) // max(len(self._unwritten), 1)
         steps, self._unwritten = self._unwritten, []
         self._written_at = now()

@@ -7,7 +7,6 @@ from contextlib import suppress
 from threading import get_ident
 from typing import Any, Callable, NoReturn
 
-from ..batch_production import BatchRecorder
 from ..evidence_file import EvidenceFile, LastRecords
 from ..look.first_batches import ModelInputs
 from ..look.value_look import NUMBER
@@ -49,11 +48,10 @@ class TrainingObserver:
         *,
         note: Callable[[str, str], None],
         fault: Fault,
-        batches: BatchRecorder,
     ) -> None:
         self.state = state = TrainingState(settings, evidence, clock, note, fault)
         self.settings, self.evidence, self.clock, self.fault = settings, evidence, clock, fault
-        self._last, self._batches = last, batches
+        self._last = last
         self.thread, self.counter = state.thread, state.counter
         self.costs, self.elsewhere = state.costs, state.elsewhere
         self.group, self.work, self.limit, self.say = state.group, state.work, state.limit, state.say
@@ -74,7 +72,7 @@ class TrainingObserver:
         self.state.begin()
         self._copies = 0
         self.backwards_seen = 0
-        self.closed = ClosedSteps(self.state, self.windows.closed, self._batches, self.at_close)
+        self.closed = ClosedSteps(self.state, self.windows.closed, self.at_close)
 
     # Passes and batches.
 
