@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from probing import notes, probed, records
+from probing import notes, probed, records, run_probed
 from torch.utils.data import DataLoader, Dataset
 
 from headrace.doctor.probe import remedies
@@ -152,6 +153,12 @@ def test_an_index_answers_as_tarfile_does(odd_tar: Path, tmp_path: Path) -> None
         assert contents(odd_tar) == plain
     assert applied(tmp_path, "indexed_tar")[0] > 5
     assert [path.name for path in odd_tar.parent.glob("odd.tar*")] == ["odd.tar"]  # nothing beside the user's file
+
+
+def test_workers_find_the_index_imported(tmp_path: Path) -> None:
+    script = "import torch.utils.data, sys; print('headrace.data' in sys.modules)"
+    ran = run_probed([sys.executable, "-c", script], tmp_path, changes={"indexed_tar": True})
+    assert ran.stdout == "True\n", ran.stderr
 
 
 @pytest.mark.long
