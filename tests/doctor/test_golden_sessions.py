@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from html import escape
 from pathlib import Path
 
 import pytest
 from golden_sessions import FOLDER, RECORDINGS, derived, differences, expected, names, read_again, reports
-from markupsafe import escape
 
 MOST_BYTES = 120_000
 """Of one recording."""

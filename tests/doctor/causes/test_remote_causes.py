@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+from html import escape
 from typing import Any
 
 import pytest
 from golden_sessions import prescribed, session_of
 from made_sessions import replace
-from markupsafe import escape
 from report_pages import codes, said, text
 
 from headrace.doctor.causes import Prescription, diagnose
@@ -88,7 +88,7 @@ def test_an_odd_name_of_a_store_is_only_seen(found: dict[str, Found]) -> None:
     odd = changed(session, place="s3://<b>\x1b[2J")
     diagnosis = diagnose(odd)
     page = html_page(report_view(odd, diagnosis, prescription))
-    assert str(escape("s3://<b>")) in page
+    assert escape("s3://<b>") in page
     for shown in (text(report_view(odd, diagnosis, prescription)), page):
         assert "\x1b[2J" not in shown
 

@@ -55,7 +55,7 @@ def _figures(view: ReportView, pictures: Mapping[int, FaultPicture]) -> str:
         left -= len(data)
         if left >= 0:
             text = html.escape(safe(picture.text))
-            code = html.escape(safe(view.faults[place].code))
+            code = html.escape(safe(view.session.faults[place].code))
             found += f'<figure><img src="data:image/png;base64,{data}" alt="{text}">'
             found += f"<figcaption>{code}: {text}</figcaption></figure>\n"
     return found

@@ -6,14 +6,17 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from headrace.doctor.measure import WAIT
-from headrace.doctor.quantities import ABSENT, counted, duration, percent, times
+from headrace.doctor.measure import WAIT, Diagnosis, Host, LoaderProduction, RankView, StagePart, StepBudget, TimePart
+from headrace.doctor.quantities import ABSENT, counted, duration, number, percent, times
 from headrace.doctor.report.remedy_text import FirstScreen, RemedyRow, RemedyRows, interval, part_line
+from headrace.doctor.report.run_text import machine_line, name_text, versions
 from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow, heat
-from headrace.doctor.report.view import LoaderView, ReportView, Row, StepSection
+from headrace.doctor.report.view import ReportView
 from headrace.doctor.session.after_run import DataCheck, DataFault
 
 TEXT_WIDTH = 100
+LEAST_LINE = 0.05
+"""Share of batch production from which a line is shown."""
 PLACE_ROOM = 14
 """Cells of a row reserved for columns next to a source place."""
 REFUSED = "refused"
@@ -41,7 +44,7 @@ def show(view: ReportView, console: Console, *, verbose: bool = False) -> None:
 
 def _put_check(page: TerminalPage, view: ReportView, check: DataCheck) -> None:
     _put_quoted(page, "Last lines of the command", view.last_words[-MOST_LAST_LINES:])
-    _put_faults(page, view.faults)
+    _put_faults(page, view.session.faults)
     for title, texts in (("What was looked at", check.looked_at), ("What could not be seen", check.unseen)):
         if texts:
             page.heading(title)
@@ -53,8 +56,8 @@ def _put_screen(page: TerminalPage, view: ReportView) -> None:
     _put_quoted(page, "Last lines of the command", view.last_words[-MOST_LAST_LINES:])
     for title, stack in view.hanging[:1]:
         _put_quoted(page, title, stack[-MOST_LAST_LINES:])
-    if view.faults:
-        codes = ", ".join(dict.fromkeys(fault.code for fault in view.faults))
+    if view.session.faults:
+        codes = ", ".join(dict.fromkeys(fault.code for fault in view.session.faults))
         page.sentence(f"Faults of the data: {codes}. `headrace check` says more", style="bold")
     _put_remedies(page, view)
     rest = [counted(len(view.findings), "finding"), counted(len(view.notes), "note")]
@@ -65,16 +68,14 @@ def _put_all(page: TerminalPage, view: ReportView) -> None:
     _put_quoted(page, "Last lines of the command", view.last_words)
     for title, stack in view.hanging:
         _put_quoted(page, title, stack)
-    for step in view.steps:
-        _put_step(page, step)
-    for loader in view.loaders:
-        _put_loader(page, loader)
+    for budget in view.diagnosis.budgets_by_wait:
+        _put_step(page, budget, view.diagnosis)
+    for loader in view.diagnosis.loaders_by_rank:
+        _put_loader(page, loader, view.diagnosis)
     _put_ranks(page, view.ranks)
-    for machine in view.machines:
-        page.heading("Machine", machine.names)
-        for text in filter(None, (machine.use, machine.software)):
-            page.sentence(text, lead="  ")
-    _put_faults(page, view.faults)
+    for host in view.hosts:
+        _put_machine(page, view, host)
+    _put_faults(page, view.session.faults)
     _put_findings(page, view)
     _put_reasons(page, view)
     _put_notes(page, view)
@@ -108,41 +109,90 @@ def _put_faults(page: TerminalPage, faults: Sequence[DataFault]) -> None:
             page.code(line, indent=5)
 
 
-def _put_step(page: TerminalPage, step: StepSection) -> None:
-    page.heading(step.title, " · ".join(step.summary))
+def _put_step(page: TerminalPage, budget: StepBudget, diagnosis: Diagnosis) -> None:
+    """Add the parts of a step that took time, with the GPU's figures if measured, and those of its wait."""
+    summary = [f"{duration(budget.mean_us)} on average", f"median {duration(budget.median_us)}"]
+    summary += [f"95 % below {duration(budget.p95_us)}", counted(budget.steps, budget.unit)]
+    if budget.unit == "step" and budget.micro_batches > 1:
+        summary.append(f"{number(budget.micro_batches)} batches a step")
+    by = "" if budget.unit == "step" else f" (by {budget.unit})"
+    page.heading(f"{_step_title(budget, diagnosis)}{by}", " · ".join(summary))
+    cpu, gpu = ({part.name: part for part in parts or []} for parts in (budget.parts, budget.device))
     rows = []
-    for part in step.parts:
-        *figures, gpu = part.cells
-        style = heat(part.share or 0.0) if part.label == WAIT else "cyan"
-        rows.append(TerminalRow(part.label, figures, part.share, style, gpu))
+    for name in {**cpu, **gpu}:
+        on_cpu, on_gpu = cpu.get(name), gpu.get(name)
+        if any(part and part.us for part in (on_cpu, on_gpu)):
+            figures = (ABSENT, ABSENT) if on_cpu is None else (duration(on_cpu.us), percent(on_cpu.share))
+            share = None if on_cpu is None else on_cpu.share
+            remark = "" if budget.device is None else f"GPU {ABSENT}"
+            remark = f"GPU {duration(on_gpu.us)}, {percent(on_gpu.share)}" if on_gpu else remark
+            rows.append(TerminalRow(name, figures, share, heat(share or 0.0) if name == WAIT else "cyan", remark))
     page.rows(rows)
-    for lead, parts in (("of the wait", step.wait), ("caused by", step.causes)):
+    for lead, splits in (("of the wait", diagnosis.waits), ("caused by", diagnosis.causes)):
+        parts = [part for one in splits if one.pid == budget.pid for part in one.parts if part.share > 0]
         if parts:
-            page.sentence(" · ".join(f"{part.label} {part.cells[1]}" for part in parts), lead=f"  {lead}: ")
+            page.sentence(" · ".join(map(_shared, sorted(parts, key=lambda part: -part.share))), lead=f"  {lead}: ")
 
 
-def _put_loader(page: TerminalPage, loader: LoaderView) -> None:
+def _step_title(budget: StepBudget, diagnosis: Diagnosis) -> str:
+    """Return a title with the rank if there are several, and the process if several train the same rank in turn."""
+    if len(diagnosis.budgets) == 1:
+        return "Step"
+    same = [other for other in diagnosis.budgets if other.rank == budget.rank]
+    return f"Rank {budget.rank}" if len(same) == 1 else f"Process {budget.pid}, rank {budget.rank}"
+
+
+def _shared(part: TimePart) -> str:
+    return f"{name_text(part.name)} {percent(part.share)}"
+
+
+def _put_loader(page: TerminalPage, loader: LoaderProduction, diagnosis: Diagnosis) -> None:
     """Add stages with their cost, CPU share and number of calls, then source lines."""
-    page.heading(loader.title, " · ".join(loader.summary) + ", of which:")
-    rows = []
-    for stage in loader.stages:
-        of_whole, *figures = stage.cells
-        units = zip(figures, ("/sample", " CPU", "/batch"), strict=True)
-        texts = [f"{figure}{unit}" for figure, unit in units if figure not in ("", ABSENT)]
-        rows.append(TerminalRow(stage.label, (of_whole,), stage.share, heat(stage.share or 0.0), ", ".join(texts)))
-    page.rows(rows)
-    places = [page.shorten(line.label, page.width - PLACE_ROOM, keep="end") for line in loader.lines]
-    page.rows([TerminalRow(f"line {at}", line.cells) for at, line in zip(places, loader.lines, strict=True)])
-    page.sentence(loader.start_up, lead="  start-up: ")
+    ranks = {budget.pid: budget.rank for budget in diagnosis.budgets}
+    where = [f"rank {ranks[loader.trainer]}"] if len(ranks) > 1 and loader.trainer in ranks else []
+    where += [f"loader {loader.loader}"] if len(diagnosis.batch_production) > max(len(ranks), 1) else []
+    who = counted(loader.workers, "worker") if loader.workers else "No workers"
+    busy = f"busy {percent(loader.busy)} of the time" if loader.workers else "made in the training thread"
+    summary = [busy, f"{number(loader.cores)} cores used", counted(loader.batches, "batch")]
+    summary += [f"{duration(loader.batch_us)} a batch, of which:"]
+    page.heading(f"{who} ({', '.join(where)})" if where else who, " · ".join(summary))
+    page.rows([_stage_row(stage) for stage in loader.stages])
+    lines = [line for line in loader.lines if line.share >= LEAST_LINE]
+    places = [page.shorten(line.place, page.width - PLACE_ROOM, keep="end") for line in lines]
+    page.rows([TerminalRow(f"line {at}", (percent(line.share),)) for at, line in zip(places, lines, strict=True)])
+    start_up = f"{duration(loader.start_up_us)} to start, {duration(loader.first_batch_us)} to the first batch"
+    again = " (new workers each time)" if loader.respawned else ""
+    page.sentence(f"{start_up}, {counted(loader.passes, 'pass')}{again}", lead="  start-up: ")
 
 
-def _put_ranks(page: TerminalPage, ranks: Sequence[Row]) -> None:
+def _stage_row(stage: StagePart) -> TerminalRow:
+    figures = (duration(stage.wall_us), percent(stage.computing), number(stage.calls) if stage.calls > 0 else "")
+    units = zip(figures, ("/sample", " CPU", "/batch"), strict=True)
+    remark = ", ".join(f"{figure}{unit}" for figure, unit in units if figure not in ("", ABSENT))
+    label = f"{stage.category} {stage.label}".rstrip()
+    return TerminalRow(label, (percent(stage.share),), stage.share, heat(stage.share), remark)
+
+
+def _put_ranks(page: TerminalPage, ranks: Sequence[RankView]) -> None:
     if not ranks:
         return
     page.heading(f"{len(ranks)} ranks", "how often each is the last to arrive, and what it waits for in a step")
     rows = [TerminalRow("", ("last", "late by", "data", "a peer", "sending"), remark="late because of")]
-    rows += [TerminalRow(label, figures, remark=cause) for label, (_, *figures, cause), *_ in ranks]
+    for one in ranks:
+        times_us = (one.lateness_us, one.data_wait_us, one.peer_wait_us, one.collective_us)
+        figures = (percent(one.late), *map(duration, times_us))
+        rows.append(TerminalRow(f"rank {one.rank}", figures, remark=name_text(one.cause or "")))
     page.rows(rows)
+
+
+def _put_machine(page: TerminalPage, view: ReportView, host: Host) -> None:
+    """Add the names of a machine, its cores and memory with what was used of them, and its software."""
+    names = filter(None, (host.machine.host, host.machine.facts.get("cpu_model")))
+    page.heading("Machine", " · ".join(map(str, names)))
+    known = versions(view.session, host.trainers[0]) if host.trainers else {}
+    software = ", ".join(f"{name} {version}" for name, version in known.items())
+    for text in filter(None, (machine_line(host), software)):
+        page.sentence(text, lead="  ")
 
 
 def _put_findings(page: TerminalPage, view: ReportView) -> None:
@@ -158,15 +208,13 @@ def _put_findings(page: TerminalPage, view: ReportView) -> None:
 
 def _put_notes(page: TerminalPage, view: ReportView) -> None:
     """Add notes. For a note with many lines, such as a traceback, the last line comes first as the summary."""
-    if view.notes or view.cost:
+    if view.notes:
         page.heading("Notes")
     for head, text in view.notes:
         lines = text.rstrip().splitlines() or [""]
         page.sentence(f"{head}: {lines[-1]}" if head else lines[-1], lead="  • ")
         for line in lines[:-1]:
             page.quote(line, indent=4)
-    if view.cost:
-        page.sentence(view.cost, lead="  • ")
 
 
 # Remedies
@@ -174,11 +222,9 @@ def _put_notes(page: TerminalPage, view: ReportView) -> None:
 
 def _put_bounds(page: TerminalPage, view: ReportView) -> bool:
     """Add the heading of the remedies with the lower bounds of a step. Return False if there are neither."""
-    if not view.bounds and not view.has_remedies:
+    if not (view.bounds or view.remedies.helps or view.remedies.idle):
         return False
-    bounds = [*view.bounds]
-    bounds += [f"no lower bounds: {view.no_bounds}"] if view.no_bounds else []
-    page.heading("What to do", " · ".join(bounds))
+    page.heading("What to do", " · ".join(view.bounds))
     return True
 
 
@@ -213,8 +259,8 @@ def _put_reasons(page: TerminalPage, view: ReportView) -> None:
     if not _put_bounds(page, view):
         return
     rows = view.remedies
-    for number, row in enumerate(rows.helps, 1):
-        _put_reason(page, number, row)
+    for place, row in enumerate(rows.helps, 1):
+        _put_reason(page, place, row)
     _put_together(page, rows)
     for title, why in rows.idle:
         page.sentence(f"{title} – {why}", lead="  would not help: ")
