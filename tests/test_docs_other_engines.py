@@ -1,4 +1,4 @@
-"""The examples of docs/other-engines.md, each as a script of its own: their images are a Loader's, bit for bit."""
+"""The examples of docs/packs.md for other engines, each as a script of its own: their images are a Loader's, bit for bit."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_example(title, tmp_path):
     files = [encoded(number)[1] for number in range(COUNT)]
     numbers = list(range(COUNT))
     pq.write_table(pa.table({"image": files, "label": numbers, "id": numbers}), tmp_path / "photos.parquet")
-    (code,) = examples("other-engines.md", title)
+    code = dict(zip(COLLECTED, examples("packs.md", "Other engines"), strict=True))[title]
     (tmp_path / "script.py").write_text(code + END.format(collect=collect, count=COUNT))
     environment = {
         **os.environ,
