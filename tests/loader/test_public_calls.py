@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
+from pathlib import Path
+
 import pytest
 from loader_data import write_folder
 
@@ -26,3 +30,13 @@ def test_a_loader(loader):
 
 def test_a_mixture(loader):
     assert public(hr.mix({"photos": loader})) == COMMON | {"shares", "source_stats", "sources", "window"}
+
+
+def test_the_table_of_arguments_is_the_docstring_s():
+    path = Path(__file__).parents[2] / "scripts" / "loader_page.py"
+    spec = importlib.util.spec_from_file_location("loader_page", path)
+    page = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(page)
+    described = {name for names in page.arguments() for name in names.split(", ")}
+    assert described == set(inspect.signature(hr.Loader).parameters) - {"data", "fields"}
+    assert page.written(page.PAGE.read_text()) == page.PAGE.read_text(), "run scripts/loader_page.py"

@@ -95,12 +95,13 @@ class Loader(LoaderPosition, KnownArguments, of="Loader"):
     `threads`    native threads that read, decode and resample; default: autotuned, at first and at most the available
                  cores, shared by the ranks of the node
     `prefetch`   batches in flight or ready ahead of the consumer; default: autotuned, at first 3
-    `on_error`   "replace" replaces a sample that cannot be decoded; it is named in `quarantine` and counted in
-                 `stats()`. "raise" raises. "skip", for one rank only, leaves the sample out: the batch is shorter.
-                 An empty batch is not delivered, so a pass may have fewer batches than `len(loader)`. The state counts
-                 skipped samples and batches as consumed. More than `max_bad` of this rank's samples of a pass end
-                 the run in any case
-    `map`        `map(sample, rng)` for each sample, in threads; `batch_map(batch, rng)` for each batch
+    `on_error`   "replace" puts another sample in the place of one that cannot be decoded, and counts it in `stats()`.
+                 "raise" raises. "skip", for one rank only, leaves the sample out: the batch is shorter, an empty batch
+                 is not delivered, and the state counts both as consumed
+    `max_bad`    share of this rank's samples of a pass that may be bad; one more ends the run
+    `quarantine`  file that names the bad samples, a line of JSON for each
+    `map`        `map(sample, rng)` for each sample, in threads
+    `batch_map`  `batch_map(batch, rng)` for each batch
     `batch`      `MixUp`, `CutMix` or a RandomChoice of them: each image is mixed with its neighbour in the batch, after
                  `map` and before `batch_map`, and labels become float32 [N, classes]. `batch_size` must be even; a
                  short last batch is not mixed
