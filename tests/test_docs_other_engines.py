@@ -1,4 +1,4 @@
-"""The examples of docs/packs.md for other engines, each as a script of its own: their images are a Loader's, bit for bit."""
+"""The examples of docs/packs.md for other engines, each as a script: their images are a Loader's, bit for bit."""
 
 from __future__ import annotations
 
