@@ -96,10 +96,7 @@ class Loader(LoaderPosition, KnownArguments, of="Loader"):
                  cores, shared by the ranks of the node
     `prefetch`   batches in flight or ready ahead of the consumer; default: autotuned, at first 3
     `on_error`   "replace" replaces a sample that cannot be decoded; it is named in `quarantine` and counted in
-                 `stats()`. "raise" raises. "skip", for one rank only, leaves the sample out: the batch is shorter.
-                 An empty batch is not delivered, so a pass may have fewer batches than `len(loader)`. The state counts
-                 skipped samples and batches as consumed. More than `max_bad` of this rank's samples of a pass end
-                 the run in any case
+                 `stats()`. "raise" raises. More than `max_bad` of this rank's samples of a pass end the run in any case
     `map`        `map(sample, rng)` for each sample, in threads; `batch_map(batch, rng)` for each batch
     `batch`      `MixUp`, `CutMix` or a RandomChoice of them: each image is mixed with its neighbour in the batch, after
                  `map` and before `batch_map`, and labels become float32 [N, classes]. `batch_size` must be even; a
@@ -193,7 +190,6 @@ class Loader(LoaderPosition, KnownArguments, of="Loader"):
             output=output,
             instruction_set=instruction_set,
             fields=chosen,
-            world_size=place.world_size,
         )
         check_map(map, map_workers, multiprocessing_context, pack)
         core_floats = map is not None or (augmented is not None and augmented.erases)
@@ -213,7 +209,7 @@ class Loader(LoaderPosition, KnownArguments, of="Loader"):
             chosen = placement.fields
         mixing = None
         if batch is not None:
-            check_mixing(on_error, pack)
+            check_mixing(pack)
             on_device = placement is not None and batch_map is None
             mixing = resolve_mixing(batch, dataset, chosen, core_floats=core_floats, on_device=on_device)
             chosen = mixing.on_host(chosen)
