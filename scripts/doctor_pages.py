@@ -38,9 +38,11 @@ def session() -> Iterator[str]:
     parts: dict[type, str] = {Session: "the document"}
     for struct in (queue := [Session]):
         yield f"| {parts[struct]} | {', '.join(struct.__struct_fields__)} | {_sentence(struct)} |\n"
-        inner = [(f"`{field}`", one) for field, hint in get_type_hints(struct).items() for one in _structs(hint)]
-        queue += [one for _, one in inner if one not in parts]
-        parts |= {one: field for field, one in inner if one not in parts}
+        for field, hint in get_type_hints(struct).items():
+            for one in _structs(hint):
+                if one not in parts:
+                    queue.append(one)
+                    parts[one] = f"`{field}`"
 
 
 def _sentence(struct: type) -> str:

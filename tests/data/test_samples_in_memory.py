@@ -64,8 +64,10 @@ def test_a_list_that_begins_with_a_damaged_image(files, bad):
     """It is a bad sample as any other."""
     files[0].write_bytes(bad)
     data = hr.open(files)
-    got = batches(data, {"image": hr.Image()}, on_error="skip", max_bad=0.5)
-    assert sum(len(batch["image"]) for batch in got) == COUNT - 1
+    got = batches(data, {"image": hr.Image(), "key": hr.Key()}, max_bad=0.5)
+    keys = [key for batch in got for key in batch["key"]]
+    assert len(keys) == COUNT
+    assert {*keys} == {*map(str, files[1:])}
 
 
 def test_relative_paths_are_below_the_current_folder_or_root(files, tmp_path, monkeypatch):

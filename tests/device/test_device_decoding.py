@@ -101,8 +101,8 @@ def test_the_core_decodes_what_the_device_cannot(tmp_path):
     assert loader.stats().stages["device"].items == 0
 
 
-@pytest.mark.parametrize("policy", ["replace", "skip", "raise"])
-@pytest.mark.one_in(4)
+@pytest.mark.parametrize("policy", ["replace", "raise"])
+@pytest.mark.one_in(2)
 def test_bad_samples_follow_the_policy_as_with_the_core(tmp_path, policy):
     rng = np.random.default_rng(0)
     files = []
@@ -124,7 +124,7 @@ def test_bad_samples_follow_the_policy_as_with_the_core(tmp_path, policy):
             found.append((type(error), str(error)))
         else:
             stats = loader.stats()
-            found.append((batches, stats.bad, stats.replaced, stats.skipped))
+            found.append((batches, stats.bad, stats.replaced))
     if policy == "raise":
         assert found[0] == found[1]
         return

@@ -222,6 +222,7 @@ def test_an_error_does_not_keep_the_batch_alive():
     assert alive() is None
 
 
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # of torch, which opens some to count descriptors
 def test_a_killed_worker():
     """The consumer is told, by DataLoader's own error, and nothing is left behind."""
     loader = DataLoader(Images(1000), batch_size=1, num_workers=1, prefetch_factor=2, worker_init_fn=kill_later)

@@ -146,6 +146,13 @@ def test_skipped_items_leave_the_draws_of_others():
     rest = hr.decode_batch([JPEG, b"no image", JPEG], fields, keys=range(3), on_error="skip", **OPTIONS)
     assert rest["key"] == ["0", "2"]
     np.testing.assert_array_equal(rest["image"], whole["image"][[0, 2]])
+    dense = {"image": hr.Image(copies=2), "mask": hr.Mask(), "key": hr.Key()}
+    masks = [encode(Image.fromarray(np.full((20, 30), number, np.uint8)), "PNG") for number in range(3)]
+    rows = [{"image": image, "mask": mask} for image, mask in zip((JPEG, b"no image", JPEG), masks, strict=True)]
+    whole = hr.decode_batch([rows[0], rows[0], rows[2]], dense, **OPTIONS)
+    rest = hr.decode_batch(rows, dense, keys=range(3), on_error="skip", **OPTIONS)
+    for name in ("image", "mask"):
+        np.testing.assert_array_equal(rest[name], whole[name][[0, 2]])
     nothing = hr.decode_batch([b"no image"], fields, on_error="skip", **OPTIONS)
     assert nothing["image"].shape == (0, 3, 24, 30)
     assert nothing["key"] == []

@@ -206,7 +206,7 @@ def test_batches_before_the_failure_are_delivered(photos):
     [
         ({"threads": 0}, ["threads: expected an int of at least 1, got 0"]),
         ({"prefetch": 1.5}, ["prefetch: expected an int of at least 1, got 1.5"]),
-        ({"on_error": "ignore"}, ["on_error: expected 'replace', 'raise' or 'skip', got 'ignore'"]),
+        ({"on_error": "ignore"}, ["on_error: expected 'replace' or 'raise', got 'ignore'"]),
         ({"max_bad": 2}, ["max_bad: expected a share from 0 to 1, got 2"]),
         ({"max_bad": "none"}, ["max_bad: expected a share from 0 to 1, got 'none'"]),
         ({"output": "jax"}, ["output: expected 'torch' or 'numpy', got 'jax'"]),

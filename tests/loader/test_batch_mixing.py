@@ -303,7 +303,6 @@ BAD_USE = {
     "no image": ({"mixing": hr.CutMix(field="picture")}, r"the name of an Image field, one of \['image'\]"),
     "odd": ({"batch_size": 9}, "batch_size: expected an even number"),
     "odd by rank": ({"batch_size": 3, "rank": 0, "world_size": 4}, "even number of samples per rank"),
-    "skip": ({"on_error": "skip"}, "on_error: expected 'replace' or 'raise' with batch="),
     "too few classes": ({"mixing": hr.MixUp(num_classes=3)}, "at least the 4 classes"),
     "no mixing": ({"mixing": hr.Resize(24)}, "batch: expected hr.MixUp"),
     "two fields": (

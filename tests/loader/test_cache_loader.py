@@ -89,7 +89,6 @@ CASES = {
     "filled up": ("photos", image(), {"view": hr.Resize(20), "buckets": hr.Buckets("aspect")}, "file"),
     "bad samples": ("damaged", image(), {"view": FLIPPED, "max_bad": 0.5}, "final"),
     "bad samples, random": ("damaged", image(shrink_to=30), {"view": RANDOM, "max_bad": 0.5}, "shrunk"),
-    "skipped samples": ("damaged", image(), {"view": FIXED, "max_bad": 0.5, "on_error": "skip"}, "final"),
     "wrapped": ("photos", image(), {"view": FLIPPED, "remainder": "wrap", "batch_size": 7}, "final"),
     "dense": ("dense", DENSE, {"view": hr.Resize((30, 40))}, "final"),
     "dense, flips": ("dense", DENSE, {"view": FLIPPED}, "final"),

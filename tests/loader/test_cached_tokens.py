@@ -78,7 +78,6 @@ CASES = {
     "buckets": ("held", text("captions"), {"buckets": BY_LENGTH, "seed": 6}),
     "a budget": ("held", text("text"), {"buckets": BY_LENGTH, "batch_size": hr.Budget(tokens=60)}),
     "replaced": ("damaged", text("txt"), {"max_bad": 0.5}),
-    "skipped": ("damaged", text("txt"), {"max_bad": 0.5, "on_error": "skip"}),
 }  # fmt: skip
 
 

@@ -258,15 +258,6 @@ def test_rows_that_are_mended_have_all_copies(dataset, content):
         assert all(np.array_equal(batch[name], same[name]) for name in crops())
 
 
-def test_skipped_rows_take_their_copies_along(dataset):
-    contents = files()
-    contents[4] = b""
-    (batch,) = load(hr.open({"image": contents}), crops(), on_error="skip", max_bad=0.2)
-    (good,) = load(dataset, crops())
-    for name in crops():
-        assert np.array_equal(batch[name], np.delete(good[name], 4, axis=0))
-
-
 def test_map_sees_the_copies_of_its_sample(dataset):
     seen = []
 

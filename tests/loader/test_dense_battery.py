@@ -101,12 +101,3 @@ def test_bad_samples_are_named_and_replaced_as_a_whole(places, tmp_path):
         stands_in = expected["key"].index(got["key"][number])
         for name in ("rgb", "depth", "depth_valid", "mask", "normals"):
             np.testing.assert_array_equal(got[name][number], expected[name][stands_in])
-
-
-def test_skipped_samples_leave_no_gap(places):
-    options = {"view": hr.Resize((30, 40)), "batch_size": COUNT, "output": "numpy", "max_bad": 0.5}
-    (got,) = hr.Loader(places["damaged"], FIELDS, on_error="skip", **options)
-    (expected,) = hr.Loader(places["whole"], FIELDS, **options)
-    kept = [number for number in range(COUNT) if number not in (3, 8, 17)]
-    for name, values in got.items():
-        np.testing.assert_array_equal(values, expected[name][kept])

@@ -122,18 +122,6 @@ def test_what_map_workers_make_comes_to_the_device(make):
     battery.assert_equal(by_workers, by_threads, "map_workers")
 
 
-def test_skipped_samples_move_the_position(make, tmp_path):
-    """The number of the step travels with the batch through the thread that copies it."""
-    damaged = write_folder(tmp_path / "photos")
-    for path in sorted(damaged.rglob("*.*"))[GLOBAL_BATCH : 2 * GLOBAL_BATCH]:
-        path.write_bytes(b"damaged")
-    loader = make(data=hr.open(damaged), on_error="skip", max_bad=1.0, shuffle=False)
-    iterator = iter(loader)
-    positions = [(next(iterator), loader.state_dict()["samples"])[1] for _ in range(2)]
-    assert positions == [GLOBAL_BATCH, 3 * GLOBAL_BATCH]
-    iterator.close()
-
-
 def test_world_sizes(make):
     battery.check_world_sizes(make, GLOBAL_BATCH)
 

@@ -75,7 +75,6 @@ UNALIKE = {
         {"fields": FIELDS["scans"] | {"source": hr.Label(source="label")}},
         "source 'scans' has a field 'source', as the mixture calls the number of each sample's source; rename",
     ),
-    "skip": ({"on_error": "skip"}, "expected on_error='replace' or 'raise' in source 'scans', got 'skip'"),
 }
 UNALIKE_IN_A_BATCH = {
     "batch_size": ({"batch_size": 6}, "expected the same batch_size of all sources, got 12 of 'photos' and 6 of"),

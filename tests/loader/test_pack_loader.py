@@ -183,18 +183,6 @@ def test_a_bad_sample_is_replaced_by_one_as_long(datasets):
     assert (expected - got).total() <= len(alone)
 
 
-def test_skipped_samples_leave_a_hole_at_the_end_of_their_row(datasets):
-    whole = factory(datasets, data="pictures", image=True)
-    batches = battery.kept(whole(on_error="skip").loader)
-    numbers = [number for batch in batches for number in batch["n"].tolist()]
-    assert sorted(numbers) == [number for number in range(COUNT) if number not in (5, 31, 60)]
-    for batch in batches:
-        compared(batch)
-        assert all(row.tolist() == sorted(row.tolist(), reverse=True) for row in batch["text"]["mask"])
-        for number, sequence in zip(batch["n"].tolist(), sequences_of(batch), strict=True):
-            assert sequence == [int(word) for word in words_of(number)][:ROW]
-
-
 def test_texts_that_cannot_be_used_count_as_long_as_the_others(tmp_path):
     rows = [{"text": " ".join("1" * (5 + number % 7)), "number": number} for number in range(60)]
     for number in (3, 17, 44):

@@ -63,7 +63,7 @@ def test_bytes_that_are_no_text_are_a_bad_sample(tmp_path):
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
     data, field = hr.open(tmp_path / "a.tar"), hr.Raw(source="txt", text=True)
-    assert values(data, field, on_error="skip", max_bad=0.5) == ["fine", "too"]
+    assert {*values(data, field, max_bad=0.5)} == {"fine", "too"}
     with pytest.raises((DecodeError, TooManyBadSamplesError), match="0xff"):
         values(data, field, on_error="raise")
 

@@ -153,10 +153,6 @@ def test_map_is_a_stage_like_the_others():
     ]
 
 
-def test_skipped_samples_in_words():
-    assert "  2 bad samples, 0 replacements, 2 skipped" in str(made_up(bad=2, skipped=2)).splitlines()
-
-
 def test_what_was_not_measured_is_none():
     assert StageStats(0.0, 0, 0).us_per_item is None
     nothing = replace(made_up(), stages={name: StageStats(0.0, 0, 0) for name in STAGES})

@@ -88,7 +88,7 @@ def remote(store: StoreServer, folder: Path, tmp_path: Path, monkeypatch: pytest
 def batches(dataset: hr.Dataset) -> list[Any]:
     loader = hr.Loader(
         dataset, {"image": hr.Image()}, view=hr.RandomResizedCrop(16), batch_size=5, seed=1, output="numpy",
-        threads=2, shuffle=True, on_error="skip",
+        threads=2, shuffle=True,
     )  # fmt: skip
     return [batch["image"] for batch in loader]
 

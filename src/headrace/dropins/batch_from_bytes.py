@@ -84,14 +84,14 @@ def decode_batch(
         seed=seed,
         threads=threads,
         prefetch=1,
-        on_error=on_error,
+        on_error="replace" if on_error == "skip" else "raise",
         max_bad=1.0,
         rank=0,
         world_size=1,
         output=output,
         limits=limits,
     )
-    return first_batch(loader, epoch)
+    return first_batch(loader, epoch, leaves_out=on_error == "skip")
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

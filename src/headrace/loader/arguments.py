@@ -31,18 +31,12 @@ def check_values(
     output: str,
     instruction_set: str,
     fields: Mapping[str, Field],
-    world_size: int,
 ) -> None:
     for name, value in (("threads", threads), ("prefetch", prefetch)):
         if value is not None and (type(value) is not int or value < 1):
             raise UsageError(f"{name}: expected an int of at least 1, got {value!r}")
-    if on_error not in ("replace", "raise", "skip"):
-        raise UsageError(f"on_error: expected 'replace', 'raise' or 'skip', got {on_error!r}")
-    if on_error == "skip" and world_size > 1:
-        raise UsageError(
-            f"on_error: expected 'replace' or 'raise' with world_size={world_size}, got 'skip'; the ranks' batches "
-            "would be unequal, and a rank whose batch is skipped as a whole would take a step less"
-        )
+    if on_error not in ("replace", "raise"):
+        raise UsageError(f"on_error: expected 'replace' or 'raise', got {on_error!r}")
     if type(max_bad) not in (int, float) or not 0 <= max_bad <= 1:
         raise UsageError(f"max_bad: expected a share from 0 to 1, got {max_bad!r}")
     if output not in ("torch", "numpy"):
@@ -81,12 +75,7 @@ def check_map(
         )
 
 
-def check_mixing(on_error: str, pack: SequencePacking | None) -> None:
-    if on_error == "skip":
-        raise UsageError(
-            "on_error: expected 'replace' or 'raise' with batch=, got 'skip'; without a skipped sample, those after it "
-            "would have other partners"
-        )
+def check_mixing(pack: SequencePacking | None) -> None:
     if pack is not None:
         raise UsageError(
             "batch: expected None with pack=, whose samples share rows of tokens, got a mixing; leave it out"

@@ -38,7 +38,7 @@ class Cancelled(Exception):  # noqa: N818  # how a pass ends, no error
 
 @dataclass
 class Pending:
-    """Batch that the core works on, without the rows that were skipped."""
+    """Batch that the core works on, without the rows that were left out."""
 
     rows: BatchRows
     size: tuple[int, int]
@@ -88,8 +88,6 @@ class Pending:
         self.raws = [[raw[row] for row in rows] for raw in self.raws]
         self.contents = [[content[row] for row in rows] for content in self.contents]
         self.views, self.sizes = self.views[rows], self.sizes[rows]
-        if self.on_device is not None:
-            self.on_device.images = self.on_device.images[rows]
 
 
 class Assembly:
@@ -173,7 +171,7 @@ class Assembly:
 
     def keep_rows(self, pending: Pending, rows: list[int]) -> None:
         """Reduce the batch to `rows`, moved to the start of the same memory. No job of the batch may be running."""
-        for part, block in zip(self._parts, pending.memory, strict=not self._recipe.decode_on):
+        for part, block in zip(self._parts, pending.memory, strict=True):
             one = part.nbytes(pending.size)
             images = block[: len(pending.rows) * one].reshape(len(pending.rows), one)
             images[: len(rows)] = images[rows]
@@ -273,7 +271,7 @@ class Assembly:
         height, width = output_sizes(recipe.program.ops, sizes[readable, 1], sizes[readable, 0])
         found, height, width = (each[height > 0] for each in (readable, height, width))
         if len(found) == 0:
-            if len(rows) == 1 or recipe.on_error == "skip":  # "skip" leaves the batch empty
+            if len(rows) == 1 or recipe.leaves_out:  # then the batch may be empty
                 return 0, 0
             raise UsageError(
                 f"field {name!r}: expected images of readable size, got none among {len(rows)} of a batch, and "

@@ -145,7 +145,7 @@ class BadSamples:
         return len(self._seen)
 
     def count(self, what: str, samples: int = 1) -> None:
-        """Count samples that were "declined" by the core, "replaced" or "skipped"."""
+        """Count samples that were "declined" by the core, or "replaced"."""
         with self._lock:
             self._counts[what] += samples
 

@@ -49,8 +49,8 @@ class RowMender:
 
         `failure` comes from the core, or is the error of a content that Python makes; None before the core has tried.
         Bytes from a store are read once
-        more first, since a proxy may have answered in its place. Returns False to skip the row. Raises what the error
-        policy says.
+        more first, since a proxy may have answered in its place. Returns False to leave the row out. Raises what the
+        error policy says.
         """
         attempt, is_first = 0, True
         known: RowFailure | SampleError | None = failure
@@ -69,8 +69,7 @@ class RowMender:
                     raise
                 epoch, position = pending.rows.plan.epoch, int(pending.rows.positions[row])
                 self._bad.add(int(pending.rows.samples[row]), error, epoch=epoch, position=position)
-                if self._recipe.on_error == "skip":
-                    self._bad.count("skipped")
+                if self._recipe.leaves_out:
                     return False
                 self._replace(pending, row, attempt, error)
                 attempt, is_first, known = attempt + 1, True, None

@@ -96,8 +96,7 @@ class Loader(LoaderPosition, KnownArguments, of="Loader"):
                  cores, shared by the ranks of the node
     `prefetch`   batches in flight or ready ahead of the consumer; default: autotuned, at first 3
     `on_error`   "replace" puts another sample in the place of one that cannot be decoded, and counts it in `stats()`.
-                 "raise" raises. "skip", for one rank only, leaves the sample out: the batch is shorter, an empty batch
-                 is not delivered, and the state counts both as consumed
+                 "raise" raises
     `max_bad`    share of this rank's samples of a pass that may be bad; one more ends the run
     `quarantine`  file that names the bad samples, a line of JSON for each
     `map`        `map(sample, rng)` for each sample, in threads
@@ -194,7 +193,6 @@ class Loader(LoaderPosition, KnownArguments, of="Loader"):
             output=output,
             instruction_set=instruction_set,
             fields=chosen,
-            world_size=place.world_size,
         )
         check_map(map, map_workers, multiprocessing_context, pack)
         core_floats = map is not None or (augmented is not None and augmented.erases)
@@ -214,7 +212,7 @@ class Loader(LoaderPosition, KnownArguments, of="Loader"):
             chosen = placement.fields
         mixing = None
         if batch is not None:
-            check_mixing(on_error, pack)
+            check_mixing(pack)
             on_device = placement is not None and batch_map is None
             mixing = resolve_mixing(batch, dataset, chosen, core_floats=core_floats, on_device=on_device)
             chosen = mixing.on_host(chosen)

@@ -139,7 +139,7 @@ class LoaderIterator(Iterator[Batch]):
                 self._first = False
             batch, self._step = self._pass.take()
         except Closed:
-            if self._open:  # at the end, also if the last batches were skipped as a whole
+            if self._open:  # at the end, also of a pass without batches
                 self._loader._note_received(self, self._epoch, len(self._loader))
             self.close()
             raise StopIteration from None

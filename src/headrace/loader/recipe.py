@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast
 
 import numpy as np
@@ -27,7 +27,7 @@ Sample: TypeAlias = dict[str, Any]
 Batch: TypeAlias = dict[str, Any]
 SampleMap: TypeAlias = Callable[[Sample, np.random.Generator], Sample]
 BatchMap: TypeAlias = Callable[[Batch, np.random.Generator], Batch]
-OnError: TypeAlias = Literal["replace", "raise", "skip"]
+OnError: TypeAlias = Literal["replace", "raise"]
 Output: TypeAlias = Literal["torch", "numpy"]
 DecodeOn: TypeAlias = Literal["core", "device"]
 
@@ -85,6 +85,8 @@ class Recipe(FieldColumns):
     prefetch: int
     """Maximum batches in flight or ready."""
     on_error: OnError
+    leaves_out: bool = field(default=False, kw_only=True)
+    """True to leave bad samples out of the batch, as `decode_batch` may: neither replaced nor raised."""
     max_bad: float
     output: Output
     map: SampleMap | None

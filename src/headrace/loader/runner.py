@@ -62,7 +62,6 @@ def delivery_counts(channel: Channel[tuple[Batch, int]], bad: BadSamples, recipe
         "ready_batches": delivered.waiting,
         "bad": len(bad),
         "replaced": bad.counted("replaced"),
-        "skipped": bad.counted("skipped"),
         "declined": bad.counted("declined"),
         "left_out": recipe.plan.left_out,
         "repeated": recipe.plan.repeated,
@@ -243,10 +242,7 @@ class Runner:
                 self._pending.popleft().memory.clear()
                 if self._ahead is not None:
                     self._ahead.end(decoded.rows.plan.step)
-                if decoded.is_skipped:
-                    self._channel.give_back()
-                else:
-                    self._map.put(decoded)
+                self._map.put(decoded)
                 del decoded  # frees its memory while this thread waits
             self._python_s = time.thread_time()
         self._map.finish()

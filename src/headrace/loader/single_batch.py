@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from headrace.errors import UsageError
 from headrace.loader.bad_samples import BadSamples
 from headrace.loader.batch_memory import ProcessBlocks
@@ -14,13 +16,14 @@ from headrace.plan import UniformPlan
 _memory = ProcessBlocks(most_idle=2)
 
 
-def first_batch(loader: Loader, epoch: int) -> Batch:
+def first_batch(loader: Loader, epoch: int, *, leaves_out: bool = False) -> Batch:
     """Return the first batch of an epoch, without a pass: all threads end with the call.
 
-    It is empty if `on_error="skip"` skipped all its samples. `device` and `cache` do not apply. Raises UsageError for a
-    view that differs from batch to batch and for data in stores, and the errors of samples.
+    `leaves_out`: leave bad samples out, all of them if need be. `device` and `cache` do not apply.
+
+    Raises UsageError for a view that differs from batch to batch and for data in stores, and the errors of samples.
     """
-    recipe = loader._feed.recipe
+    recipe = replace(loader._feed.recipe, leaves_out=leaves_out)
     if not isinstance(recipe.plan, UniformPlan):
         raise UsageError("view: expected one that is drawn for each sample, got RandomScale, drawn for a whole batch")
     if any(recipe.dataset.files(column).is_remote for column in recipe.read_columns):

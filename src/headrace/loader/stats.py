@@ -76,7 +76,7 @@ class Stats:
     well. `idle_s` is time in which the core's threads had no work, summed over threads. `python_s` is the CPU time of
     the feed's own Python code; high relative to the wall time, it blocks training on the GIL.
 
-    `bad` samples could not be decoded; `replaced` and `skipped` count their outcomes. `declined` samples were decoded
+    `bad` samples could not be decoded; `replaced` counts those that others replaced. `declined` samples were decoded
     by Pillow instead of the core (slower). `retries` counts repeated reads: above 0, a disk or a network fails now and
     then. `left_out` and `repeated` count the samples that the epoch's remainder leaves out or repeats, over all ranks.
 
@@ -105,7 +105,6 @@ class Stats:
     left_out: int
     repeated: int
     stages: dict[str, StageStats]
-    skipped: int = 0
     map_workers: int = 0
     prefetch: int = 0
     tuned: dict[str, str] = field(default_factory=dict)
@@ -157,7 +156,6 @@ class Stats:
             "python_seconds": self.python_s,
             "bad_samples": self.bad,
             "replaced_samples": self.replaced,
-            "skipped_samples": self.skipped,
             "pillow_samples": self.declined,
             "read_retries": self.retries,
         }
@@ -186,8 +184,7 @@ class Stats:
         if self.declined:
             lines.append(f"  {self.declined:,} samples were decoded by Pillow, not by the core")
         if self.bad:
-            skipped = f", {self.skipped:,} skipped" if self.skipped else ""
-            lines.append(f"  {self.bad:,} bad samples, {self.replaced:,} replacements{skipped}")
+            lines.append(f"  {self.bad:,} bad samples, {self.replaced:,} replacements")
         if self.retries:
             lines.append(f"  {self.retries:,} times a read failed for a reason that may pass, and was tried again")
         if self.left_out or self.repeated:

@@ -76,13 +76,10 @@ class StepMaker:
         self._made = decoded, batch
 
     def make(self, epoch: int, step: int) -> tuple[DecodedBatch, Batch]:
-        """Return a step's decoded rows and its batch, which is empty if all its samples were skipped.
-
-        Raises what the error policy says, or Cancelled.
-        """
+        """Return a step's decoded rows and its batch. Raises what the error policy says, or Cancelled."""
         found = self._decoder.finish(self._decoder.start(self._recipe.plan.batch(epoch, step)))
-        if found.is_skipped:
-            return found, nested(found.batch)  # all were skipped: the later stages see no such batch
+        if not len(found):
+            return found, nested(found.batch)  # all were left out: the later stages see no such batch
         self._map.put(found)
         made, self._made = self._made, None
         assert made is not None, "the stage delivers in the same call"

@@ -154,11 +154,6 @@ class DecodedBatch:
     def __post_init__(self) -> None:
         self.draw_ids = self.rows.draw_ids
 
-    @property
-    def is_skipped(self) -> bool:
-        """True if all samples of the step were skipped: no batch is better than an empty one."""
-        return len(self) == 0 and len(self.rows.plan.samples) > 0
-
     def __len__(self) -> int:
         return len(self.rows)
 

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from headrace._core import scan_remote_tar, scan_tar
 from headrace.data.archives.archive_index import ArchiveKind, index_arrays
 from headrace.data.archives.archive_members import END, ArchiveMembers, NameTable
-from headrace.data.archives.foreign_sidecars import listed_members, sample_offsets
 from headrace.data.archives.tar_lookahead import scanning
 from headrace.data.remote.remote_file import ObjectPath
 from headrace.data.storage.open_file import FilePath
@@ -191,21 +190,17 @@ def _scan(path: FilePath) -> Any:
         return scan_tar(os.fsencode(path))
     assert isinstance(path, ObjectPath), "archives in stores are read in place"
     size = path.open().size()
-    with scanning(path, size, sample_offsets(path, size)) as ahead:
+    with scanning(path, size) as ahead:
         return scan_remote_tar(str(path), size, ahead.read, ahead.growth)
 
 
 def build_tar_index(path: FilePath) -> tuple[Arrays, str]:
     """Scan the headers of the tar at `path`, and return the arrays and outline of its index.
 
-    A valid index of DALI's next to the tar replaces the scan.
-
     Raises ReadError, or DatasetError if the file is not a tar, is damaged, or exceeds a limit.
     """
     try:
-        names, name_offsets, kind, offset, size, check, links, link_offsets, link_of, skipped = listed_members(
-            path
-        ) or _scan(path)
+        names, name_offsets, kind, offset, size, check, links, link_offsets, link_of, skipped = _scan(path)
         table = NameTable.build(StringColumn(names, name_offsets))
     except HeadraceError:
         raise  # from a store

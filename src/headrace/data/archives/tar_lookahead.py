@@ -18,11 +18,8 @@ from functools import partial
 from threading import Lock
 from typing import NamedTuple
 
-import numpy as np
-
 from headrace.data.archives.archive_scans import note_scan, scan_gap_bytes
 from headrace.data.remote.remote_file import ObjectPath
-from headrace.data.storage.strings import Ints
 from headrace.errors import HeadraceError
 from headrace.stores import (
     MOST_STREAMS,
@@ -71,10 +68,8 @@ class _Piece(NamedTuple):
 class HeaderLookahead:
     """Reader for a scan of an object, which requests ahead of the scan."""
 
-    def __init__(self, path: ObjectPath, size: int, engine: RequestEngine, starts: Ints | None = None) -> None:
-        """Read an object of `size` bytes. `starts`: offsets of some headers, as far as known; they may be wrong."""
+    def __init__(self, path: ObjectPath, size: int, engine: RequestEngine) -> None:
         self._path, self._size, self._engine = path, size, engine
-        self._starts = starts
         self._stretches: deque[_Stretch] = deque()
         self._ready: dict[int, bytes] = {}
         self._pieces: deque[_Piece] = deque()
@@ -197,17 +192,10 @@ class HeaderLookahead:
         length = -(-headers * distance // _BLOCK) * _BLOCK
         self._next = max(self._next, offset + length)
         while len(self._stretches) < at_once and self._next < self._size:
-            start, stop = self._start(self._next), self._start(self._next + length)
+            start, stop = self._next // _BLOCK * _BLOCK, (self._next + length) // _BLOCK * _BLOCK
             follow = partial(self._follow, start=start, stop=min(stop, self._size), distance=distance)
             self._stretches.append(_Stretch(start, stop, self._engine.submit(follow)))
             self._next = stop
-
-    def _start(self, offset: int) -> int:
-        """Return the first place from `offset` on where a stretch may begin: a known header, or any block."""
-        if self._starts is None:
-            return offset // _BLOCK * _BLOCK
-        at = int(np.searchsorted(self._starts, offset))
-        return int(self._starts[at]) if at < len(self._starts) else self._size
 
     def _share(self, streams: int) -> int:
         """Return how many of these streams each scan may use."""
@@ -215,7 +203,7 @@ class HeaderLookahead:
 
     async def _follow(self, runner: RequestRunner, *, start: int, stop: int, distance: int) -> dict[int, bytes]:
         pieces: dict[int, bytes] = {}
-        at = await self._find(runner, start, stop, distance) if self._starts is None else start
+        at = await self._find(runner, start, stop, distance)
         while at is not None and at < stop:
             pieces[at] = data = await self._ask(runner, at, WINDOW_BYTES)
             self._reached[start] = at
@@ -258,10 +246,10 @@ def _next_header(data: bytes, place: int) -> int | None:
 
 
 @contextmanager
-def scanning(path: ObjectPath, size: int, starts: Ints | None = None) -> Iterator[HeaderLookahead]:
-    """Yield a reader for a scan of an object of `size` bytes. `starts`: as `HeaderLookahead` takes them."""
+def scanning(path: ObjectPath, size: int) -> Iterator[HeaderLookahead]:
+    """Yield a reader for a scan of an object of `size` bytes."""
     with shared_requests(path.store) as engine:
-        ahead = HeaderLookahead(path, size, engine, starts)
+        ahead = HeaderLookahead(path, size, engine)
         try:
             yield ahead
         finally:

@@ -39,10 +39,6 @@ def _check_alone(name: str, loader: Loader) -> None:
             f"mix: expected source {name!r} at its start, got it at epoch {loader.epoch}, step {loader.next_step}; the "
             "mixture has a position of its own: make a loader for it, and load the mixture's state"
         )
-    if loader._feed.recipe.on_error == "skip":
-        raise UsageError(
-            f"mix: expected on_error='replace' or 'raise' in source {name!r}, got 'skip', which would change the shares"
-        )
     if loader._feed.cluster is not None:
         raise UsageError(f"mix: expected source {name!r} without workers=, got Ray actors; leave workers out")
     if SOURCE in _names(loader):

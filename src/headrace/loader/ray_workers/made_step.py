@@ -81,7 +81,7 @@ class MadeStep:
     """Step with everything that the pass has to know of it."""
 
     batch: Batch | None
-    """None if all samples were skipped, or after an error."""
+    """None after an error."""
     samples: int
     nbytes: int
     """Bytes of the batch's images."""
@@ -132,9 +132,8 @@ class StepSource:
         """Return a step, or its error. Raises Cancelled or Closed."""
         batch, samples, nbytes, error = None, 0, 0, None
         try:
-            decoded, made = self._maker.make(epoch, step)
+            decoded, batch = self._maker.make(epoch, step)
             samples, nbytes = len(decoded), decoded.nbytes
-            batch = None if decoded.is_skipped else made
         except (Cancelled, Closed):
             raise
         except Exception as caught:

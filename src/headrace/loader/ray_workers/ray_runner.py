@@ -290,9 +290,7 @@ class RayRunner:
         for what, count in made.bad_counts.items():
             self.bad.count(what, count)
         made.raise_error("a Ray actor")
-        if made.batch is None:
-            self._channel.give_back()
-            return
+        assert made.batch is not None, "a step has a batch or an error"
         self._channel.put((made.batch, step + 1))
         self._samples += made.samples
         self.batch_bytes = made.nbytes
