@@ -103,13 +103,6 @@ def test_wrong_use_is_exit_code_2(arguments: list[str]) -> None:
     assert CliRunner().invoke(app, arguments).exit_code == 2
 
 
-@pytest.mark.parametrize("verb", [["bench", "x"], ["demo"]], ids=["bench", "demo"])
-def test_the_old_name_of_dtype_says_the_new_one(verb: list[str]) -> None:
-    result = CliRunner().invoke(app, [*verb, "--output", "float32"])
-    assert result.exit_code == 2
-    assert "--output: is now --dtype float32" in " ".join(result.output.split())
-
-
 def test_a_file_too_small_for_an_index_is_no_index_that_was_there(tmp_path: Path) -> None:
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text("image,label\n1.jpg,0\n")

@@ -2,6 +2,8 @@
 
 An augmentation is a description with the names and arguments of torchvision.transforms.v2. `compile_augment` turns a
 list of them into a table of numbers from which the core draws the operations of each image (core/augment).
+
+Used by `fields` and `loader`. Read `compiling.py` and `program.py` first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Samples cached between epochs, in RAM or on a disk, shared by the processes of a node."""
+"""Samples cached between epochs, in RAM or on a disk, shared by the processes of a node.
+
+Used by `loader`. Read `storage.py` and `spec.py` first.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Comparison of two loaders: do they give the same samples, values and distributions?"""
+"""Comparison of two loaders: do they give the same samples, values and distributions?
+
+Used by `tools` (`headrace equal`) and the doctor's drafts and proofs. Read `observation.py` and `judgement.py` first.
+"""
 
 from headrace.compare.judgement import CODES, Difference, Judgement, Unseen, judge
 from headrace.compare.observation import EpochObservation, LoaderObservation, as_array, batch_size_of, observe

@@ -2,6 +2,8 @@
 
 `open` detects the kind of source and returns a `Dataset`, which reads single samples and is sliced by `select` and
 `split`. Other packages import from here.
+
+Used by all packages above it. Read `opening.py` (`hr.open`), `dataset.py` first.
 """
 
 from __future__ import annotations

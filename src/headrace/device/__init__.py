@@ -1,4 +1,7 @@
-"""H2D copies ahead of the training step, and the largest batch that fits in memory."""
+"""H2D copies ahead of the training step, and the largest batch that fits in memory.
+
+Used by `loader` and `dropins`. Read `feed.py` and `h2d_copy.py` first.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Several ranks of one training run: DistributedDataParallel, SyncBatchNorm and seeds."""
+"""Several ranks of one training run: DistributedDataParallel, SyncBatchNorm and seeds.
+
+Used by training scripts. Read `process_group.py` first.
+"""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ as_dataloader                 wraps any loader for frameworks that require a Dat
 decode_batch                  a Loader's batch of bytes that another engine holds
 sample_random                 random generators of the current sample, the same with any number of threads
 DevicePrefetcher              wraps any of these and copies batches to the device
+
+Used by training scripts. Read `thread_loader/thread_dataloader.py` and `image_reader.py` first.
 """
 
 from __future__ import annotations

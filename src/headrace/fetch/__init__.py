@@ -1,4 +1,7 @@
-"""Prefetch of bytes from remote objects: the plan shows which samples the next steps need."""
+"""Prefetch of bytes from remote objects: the plan shows which samples the next steps need.
+
+Used by `loader`. Read `ahead.py` and `read_groups.py` first.
+"""
 
 from headrace.fetch.ahead import FetchAhead
 from headrace.fetch.fetch_stats import FetchStats

@@ -1,4 +1,7 @@
-"""Fields, which describe how the bytes of a dataset become the tensors of a batch."""
+"""Fields, which describe how the bytes of a dataset become the tensors of a batch.
+
+Used by `loader`. Read `image.py` and `dense.py` first.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The `Loader`, its stages (decode, replace bad samples, map, deliver), autotuning, and mixtures of loaders."""
+"""The `Loader`, its stages (decode, replace bad samples, map, deliver), autotuning, and mixtures of loaders.
+
+Used by training scripts and `dropins`. Read `loader.py` and `runner.py` first.
+"""
 
 from __future__ import annotations
 

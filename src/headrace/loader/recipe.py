@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast
 
 import numpy as np
@@ -85,7 +85,7 @@ class Recipe(FieldColumns):
     prefetch: int
     """Maximum batches in flight or ready."""
     on_error: OnError
-    leaves_out: bool = field(default=False, kw_only=True)
+    leaves_out: bool = False
     """True to leave bad samples out of the batch, as `decode_batch` may: neither replaced nor raised."""
     max_bad: float
     output: Output

@@ -2,6 +2,8 @@
 
 `pack` converts and writes, `pack_on_ray` on many machines; `verify` checks every byte, `describe` summarises. Tools
 import from here.
+
+Used by `tools` (`headrace pack`). Read `packing.py` and `conversion.py` first.
 """
 
 from __future__ import annotations

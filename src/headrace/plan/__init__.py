@@ -1,6 +1,8 @@
 """Samples of batch k of epoch e: pure functions of an order, without I/O, threads or a clock.
 
 Only `plan_of` reads: it asks the dataset for the sizes and lengths that a Loader's buckets, budget and packing need.
+
+Used by `loader` and the samplers of `dropins`. Read `uniform_plan.py` and `order.py` first.
 """
 
 from __future__ import annotations

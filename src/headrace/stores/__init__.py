@@ -2,6 +2,8 @@
 
 An `ObjectStore` makes single requests. A plan of requests joins byte ranges to requests by a model of the measured
 link. `RequestEngine` runs requests in a thread: the most urgent first, with retries, hedges and deadlines.
+
+Used by `data` and `fetch`. Read `request_engine.py` and `object_store.py` first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Resources of this process: cores, memory, control groups, threads, forks, channels and its rank."""
+"""Resources of this process: cores, memory, control groups, threads, forks, channels and its rank.
+
+Used by all packages above it. Read `threads.py` and `channel.py` first.
+"""
 
 from __future__ import annotations
 

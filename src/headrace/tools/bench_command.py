@@ -5,19 +5,11 @@ from __future__ import annotations
 import shlex
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from headrace.tools.terminal import Json, console_for, say, track, write_json
-
-if TYPE_CHECKING:
-    from headrace.tools.bench.settings import BenchSettings
-
-
-DEFAULTS = {"batch_size": 256, "rounds": 3, "images": 6000}
-WORTH_DEFAULTS = {"batch_size": 32, "rounds": 5, "images": 400}
-"""Smaller defaults for --worth, which runs many sides, several of them on one core."""
 
 
 class ImageType(StrEnum):
@@ -28,30 +20,14 @@ class ImageType(StrEnum):
 
 
 Threads = Annotated[int | None, typer.Option(min=1, help="Cores for each loader. Default: all that are available.")]
-BatchSize = Annotated[int | None, typer.Option(min=1, help="Images a batch. Default: 256; with --worth 32.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Images a batch.")]
 Dtype = Annotated[
     ImageType, typer.Option("--dtype", help="Of the images: uint8, or float32 normalised with ImageNet's statistics.")
 ]
 
 
-def _renamed(given: str | None) -> None:
-    if given is not None:
-        raise typer.BadParameter(
-            f"is now --dtype {given}: it names the images' type, and no file", param_hint="--output"
-        )
-
-
-Renamed = Annotated[str | None, typer.Option("--output", hidden=True, callback=_renamed)]
-Rounds = Annotated[int | None, typer.Option(min=1, help="Runs of each, taken in turn. Default: 3; with --worth 5.")]
-Images = Annotated[
-    int | None, typer.Option(min=1, help="Images counted in a run, at least. Default: 6000; with --worth 400.")
-]
-WithWorth = Annotated[
-    bool, typer.Option("--worth", help="Say what does not pay on this machine: workers, processes, caching, pinning.")
-]
-Step = Annotated[
-    float, typer.Option("--step", min=0, metavar="MS", help="With --worth: what a training step waits on its device.")
-]
+Rounds = Annotated[int, typer.Option(min=1, help="Runs of each, taken in turn.")]
+Images = Annotated[int, typer.Option(min=1, help="Images counted in a run, at least.")]
 Against = Annotated[
     str | None,
     typer.Option(
@@ -65,39 +41,28 @@ def bench(
     path: Annotated[str, typer.Argument(help="A folder of images, a tar, or a glob of tars.")],
     *,
     threads: Threads = None,
-    batch_size: BatchSize = None,
+    batch_size: BatchSize = 256,
     dtype: Dtype = ImageType.uint8,
-    rounds: Rounds = None,
-    images: Images = None,
-    output: Renamed = None,
+    rounds: Rounds = 3,
+    images: Images = 6000,
     against: Against = None,
-    worth: WithWorth = False,
-    step: Step = 0.0,
     json: Json = None,
 ) -> None:
     """Compare Headrace with torch's DataLoader and Pillow, or your own loader, on your files and equal cores."""
-    from headrace.errors import UsageError
     from headrace.system import available_cores
+    from headrace.tools.bench.comparison import BenchResult, available_images, environment, show
+    from headrace.tools.bench.runs import run_rounds
     from headrace.tools.bench.settings import BenchSettings
 
-    if step and not worth:
-        raise UsageError("--step: expected --worth beside it: the comparison has no training step")
-    asked = {"batch_size": batch_size, "rounds": rounds, "images": images}
-    defaults = WORTH_DEFAULTS if worth else DEFAULTS
     settings = BenchSettings(
         path=path,
         threads=available_cores() if threads is None else threads,
+        batch_size=batch_size,
         output=dtype.value,
-        step_ms=step,
+        rounds=rounds,
+        images=images,
         against=against,
-        **defaults | {name: value for name, value in asked.items() if value is not None},
     )
-    if worth:
-        _worth(settings, json)
-        return
-    from headrace.tools.bench.comparison import BenchResult, available_images, environment, show
-    from headrace.tools.bench.runs import run_rounds
-
     console = console_for(json)
     available = available_images(settings)
     total = settings.rounds * len(settings.loaders)
@@ -107,18 +72,6 @@ def bench(
     write_json(json, result.document())
 
 
-def _worth(settings: BenchSettings, json: str | None) -> None:
-    from headrace.tools.bench.worth import preflight, rounds, show_worth, sides, worth
-
-    console = console_for(json)
-    not_measured = preflight(settings)
-    total = settings.rounds * len(sides(not_measured))
-    measured = list(track(rounds(settings, not_measured), "Measuring, side by side", total, console))
-    found = worth(settings, not_measured, measured)
-    show_worth(found, console)
-    write_json(json, found.document())
-
-
 def demo(
     *,
     photos: Annotated[Path | None, typer.Option(help="A folder of photographs to cut the images from.")] = None,
@@ -126,7 +79,6 @@ def demo(
     threads: Threads = None,
     batch_size: BatchSize = 256,
     dtype: Dtype = ImageType.uint8,
-    output: Renamed = None,
     rounds: Rounds = 3,
     images: Images = 6000,
     json: Json = None,

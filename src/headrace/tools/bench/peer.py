@@ -1,4 +1,4 @@
-"""Peer loader, torch's DataLoader over a Pillow dataset, and the sides that `--worth` compares.
+"""Peer loader: torch's DataLoader over a Pillow dataset.
 
 The steps equal torchvision's transforms on PIL images (RandomResizedCrop, RandomHorizontalFlip, ToTensor, Normalize),
 reimplemented so that torchvision is not needed. Both sides of a comparison produce the same images.
@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 import os
 import tarfile
-import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -19,17 +18,14 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-import headrace as hr
 from headrace.tools.bench.settings import (
     CROP_PX,
-    FILES_AT_MOST,
     FLIP,
     IMAGENET_MEAN,
     IMAGENET_STD,
     BenchSettings,
     ImageListing,
     Output,
-    headrace_batch_sizes,
     list_images,
     samples,
 )
@@ -73,13 +69,6 @@ class Photos(Dataset[torch.Tensor]):
             self.tars[place] = tar, {member.name: member for member in tar}
         return self.tars[place]
 
-    def span(self, place: str, name: str | None) -> tuple[int, int]:
-        """Return the offset and size of an image in its tar; (0, 0) for a loose file."""
-        if name is None:
-            return 0, 0
-        member = self.opened(place)[1][name]
-        return member.offset_data, member.size
-
 
 def crop_window(width: int, height: int) -> tuple[int, int, int, int]:
     """Draw (left, top, right, bottom) from torch's generator, like torchvision's RandomResizedCrop.get_params."""
@@ -111,37 +100,18 @@ def to_tensor(image: Image.Image, output: Output) -> torch.Tensor:
     return pixels.to(torch.float32).div_(255).sub_(mean).div_(std)
 
 
-def torch_batch_sizes(
-    settings: BenchSettings,
-    round_number: int,
-    *,
-    kind: type[Photos] = Photos,
-    most: int = FILES_AT_MOST,
-    workers: int | None = None,
-    loader: Callable[..., Iterable[torch.Tensor]] = DataLoader,
-    pinned: bool | None = None,
-) -> Iterator[int]:
-    """List the images, load one long epoch, and yield the size of each batch while the batch is alive.
-
-    `workers` None: the settings' number of threads. If `pinned` is not None, each batch is copied to the device before
-    the next is requested.
-    """
+def torch_batch_sizes(settings: BenchSettings, round_number: int) -> Iterator[int]:
+    """List the images, load one long epoch, and yield the size of each batch while the batch is alive."""
     torch.manual_seed(settings.seed + round_number)
-    # With ThreadDataLoader the assignment of crops to images depends on timing, which does not affect throughput.
-    warnings.filterwarnings("ignore", message="torch's default generator moved")
     listing = list_images(settings.path)
-    batches = loader(
-        kind(listing, samples(len(listing), settings, most=most), settings.output),
+    batches = DataLoader(
+        Photos(listing, samples(len(listing), settings), settings.output),
         batch_size=settings.batch_size,
         shuffle=True,
-        num_workers=settings.threads if workers is None else workers,
-        pin_memory=bool(pinned),
+        num_workers=settings.threads,
         worker_init_fn=partial(_end_with, os.getpid()),
     )
     for batch in batches:
-        if pinned is not None:
-            batch = batch.to("cuda", non_blocking=pinned)
-            torch.cuda.synchronize()
         yield len(batch)
 
 
@@ -150,80 +120,9 @@ def _end_with(parent: int, worker: int) -> None:
 
     torch would otherwise take the process that adopted the worker for its parent and never exit.
     """
-    if parent not in (os.getpid(), os.getppid()):  # with threads, the parent is this process
+    if parent != os.getppid():
         os._exit(1)
 
 
 def _uniform(low: float, high: float) -> float:
     return torch.empty(1).uniform_(low, high).item()
-
-
-KEPT_IMAGES = 64
-"""Number of images that every side reads repeatedly; decoded, they must fit in memory."""
-
-CACHE = "ram:256MB"
-"""Cache size for these images and the index of a million samples and more."""
-
-
-class DroppedPhotos(Photos):
-    """Photos read from files that are dropped from the page cache before each read; they must be on disk."""
-
-    def read(self, place: str, name: str | None) -> Image.Image:
-        start, size = self.span(place, name)
-        drop(place, start, size)
-        return super().read(place, name)
-
-
-class DecodedPhotos(Photos):
-    """Photos that are decoded once at construction and cached in the process."""
-
-    def __init__(self, listing: ImageListing, indices: NDArray[np.int64], output: Output) -> None:
-        super().__init__(listing, indices, output)
-        files = [listing.files[index] for index in np.unique(indices)]
-        self.kept = {file: super(DecodedPhotos, self).read(*file) for file in files}
-
-    def read(self, place: str, name: str | None) -> Image.Image:
-        return self.kept[place, name]
-
-
-def drop(path: str, start: int = 0, size: int = 0) -> None:
-    """Ask the kernel to drop a range of a file, or all of it, from the page cache."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.posix_fadvise(descriptor, start, size, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(descriptor)
-
-
-def can_be_dropped(path: str) -> bool:
-    """Return True if the kernel drops a file on request; it does not in /dev/shm, or if others map the file."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.preadv(descriptor, [bytearray(1)], 0, os.RWF_NOWAIT)
-    except BlockingIOError:
-        return True
-    except OSError:  # not supported by the file system
-        return False
-    finally:
-        os.close(descriptor)
-    return False
-
-
-_torch = partial(torch_batch_sizes, most=KEPT_IMAGES)
-_headrace = partial(headrace_batch_sizes, most=KEPT_IMAGES)
-SIDES: dict[str, Callable[[BenchSettings, int], Iterator[int]]] = {
-    "inline": partial(_torch, workers=0),
-    "one-worker": partial(_torch, workers=1),
-    "process-workers": _torch,
-    "thread-workers": partial(_torch, loader=hr.ThreadDataLoader),
-    "dropped": partial(_torch, kind=DroppedPhotos, workers=0),
-    "decoded": partial(_torch, kind=DecodedPhotos, workers=0),
-    "one-thread": partial(_headrace, threads=1, prefetch=1),
-    "all-threads": partial(_headrace, prefetch=3),
-    "shrunk": partial(_headrace, prefetch=3, shrink_to=256),
-    "shrunk-kept": partial(_headrace, prefetch=3, shrink_to=256, cache=CACHE),
-    "pageable-copies": partial(_torch, pinned=False),
-    "pinned-copies": partial(_torch, pinned=True),
-}

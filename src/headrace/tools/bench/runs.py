@@ -126,28 +126,20 @@ def batch_sizes_of(name: str) -> BatchSizes:
         from headrace.tools.bench.against import against_batch_sizes
 
         return against_batch_sizes
-    from headrace.tools.bench.peer import SIDES, torch_batch_sizes
+    from headrace.tools.bench.peer import torch_batch_sizes
 
-    return torch_batch_sizes if name == "torch" else SIDES[name]
+    return torch_batch_sizes
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
     """Measure the run that `task` describes, on as many cores as threads."""
     settings = BenchSettings(**task["settings"])
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: settings.threads])
-    start = partial(_trained, partial(batch_sizes_of(task["loader"]), settings, task["round"]), settings.step_ms / 1e3)
+    start = partial(batch_sizes_of(task["loader"]), settings, task["round"])
     if task.get("only_check"):
         next(start())
         return {}
     return asdict(measure(start, window(settings)))
-
-
-def _trained(start: Callable[[], Iterator[int]], step_s: float) -> Iterator[int]:
-    """Yield each batch size, then sleep for `step_s` to simulate a training step on a device."""
-    for size in start():
-        yield size
-        if step_s:
-            time.sleep(step_s)
 
 
 def main() -> None:

@@ -33,8 +33,6 @@ class BenchSettings:
     rounds: int = 3
     images: int = 6000
     seed: int = 0
-    step_ms: float = 0.0
-    """Milliseconds that a simulated training step waits on its device after each batch."""
     against: str | None = None
     """User's `module:make_loader` that replaces torch's DataLoader."""
 
@@ -60,34 +58,20 @@ class RunWindow:
         return self.warm + self.counted + self.tail
 
 
-def headrace_batch_sizes(
-    settings: BenchSettings,
-    round_number: int,
-    *,
-    most: int = FILES_AT_MOST,
-    threads: int | None = None,
-    prefetch: int | None = None,
-    shrink_to: int | None = None,
-    cache: str | None = None,
-) -> Iterator[int]:
-    """Open the dataset, load one long epoch over at most `most` images, and yield each batch's size while it is alive.
-
-    `threads` None: the settings' number. The other arguments: as in `Loader` and `Image`.
-    """
+def headrace_batch_sizes(settings: BenchSettings, round_number: int) -> Iterator[int]:
+    """Open the dataset, load one long epoch, and yield the size of each batch while the batch is alive."""
     import headrace as hr
 
     data = hr.open(settings.path)
     normalize = hr.IMAGENET if settings.output == "float32" else None
     loader = hr.Loader(
-        data.select(samples(len(data), settings, most=most)),
-        {"image": hr.Image(dtype=settings.output, normalize=normalize, shrink_to=shrink_to)},
+        data.select(samples(len(data), settings)),
+        {"image": hr.Image(dtype=settings.output, normalize=normalize)},
         view=hr.RandomResizedCrop(CROP_PX, flip=FLIP),
         batch_size=settings.batch_size,
         shuffle=True,
         seed=settings.seed + round_number,
-        threads=settings.threads if threads is None else threads,
-        prefetch=prefetch,
-        cache=cache,
+        threads=settings.threads,
     )
     for batch in loader:
         yield len(batch["image"])
@@ -100,12 +84,12 @@ def window(settings: BenchSettings) -> RunWindow:
     return RunWindow(warm=in_flight, counted=counted, tail=in_flight)
 
 
-def samples(available: int, settings: BenchSettings, *, most: int = FILES_AT_MOST) -> NDArray[np.int64]:
-    """Return the samples of a run: one long epoch over at most `most` evenly spaced samples, repeated as needed.
+def samples(available: int, settings: BenchSettings) -> NDArray[np.int64]:
+    """Return the samples of a run: one long epoch over at most `FILES_AT_MOST` spread samples, repeated as needed.
 
     A single epoch avoids stalls at epoch boundaries, where a loader refills its queue.
     """
-    kept = min(available, most)
+    kept = min(available, FILES_AT_MOST)
     picked = np.arange(kept, dtype=np.int64) * available // kept
     return np.resize(picked, window(settings).batches * settings.batch_size)
 
