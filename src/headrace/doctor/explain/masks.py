@@ -77,7 +77,7 @@ def _by_filter(
     for each, search in zip(seen, searches, strict=True):
         leaf, source = sided(each.leaf, layout)[..., 0], _coded(each.source)
         for placement in search:
-            shown = _with_outside(source, placement, name, leaf.shape)
+            shown = shown_values(source, placement, name, leaf.shape, _OUTSIDE)
             its = None if shown is None or not _may_fit(leaf, shown) else _table(leaf, shown)
             if its is not None and all(table.get(key, value) == value for key, value in its[0].items()):
                 table |= its[0]
@@ -92,18 +92,6 @@ def _by_filter(
     return others if is_resampled else 0, by
 
 
-def _with_outside(source: Array, placement: LeafPlacement, name: str, shape: tuple[int, ...]) -> Array | None:
-    """Return the file's values shown in the leaf, with `_OUTSIDE` in the padding around the window."""
-    if not placement.is_padded(shape):
-        return shown_values(source, placement, name, shape)
-    rows, columns = _whole_part(placement, shape)
-    if not len(rows) or not len(columns):
-        return None
-    values = np.full(shape[1::-1] if placement.is_transposed else shape, _OUTSIDE, np.int64)
-    values[np.ix_(rows, columns)] = _upright_values(source, placement, name, rows, columns)
-    return placement.turned(values)
-
-
 def _coded(source: Array) -> Array:
     """Return a label image with one number per pixel."""
     if source.ndim == 2:
@@ -112,23 +100,27 @@ def _coded(source: Array) -> Array:
     return codes
 
 
-def shown_values(source: Array, placement: LeafPlacement, name: str, shape: tuple[int, ...]) -> Array | None:
-    """Return the file's values shown in the leaf; None if the placement reaches out of the window."""
-    if placement.is_padded(shape):
+def shown_values(
+    source: Array, placement: LeafPlacement, name: str, shape: tuple[int, ...], outside: int | None = None
+) -> Array | None:
+    """Return the file's values shown in the leaf, and `outside` in its padding.
+
+    None for padding without such a value, and for a leaf of padding alone.
+    """
+    shape = shape[1::-1] if placement.is_transposed else shape
+    rows, columns = shown_part(shape, placement)
+    is_padded = (len(rows), len(columns)) != shape[:2]
+    if not len(rows) or not len(columns) or (is_padded and outside is None):
         return None
-    return placement.turned(_upright_values(source, placement, name, *_whole_part(placement, shape)))
-
-
-def _whole_part(placement: LeafPlacement, shape: tuple[int, ...]) -> tuple[Array, Array]:
-    return shown_part(shape[1::-1] if placement.is_transposed else shape, placement)
-
-
-def _upright_values(source: Array, placement: LeafPlacement, name: str, rows: Array, columns: Array) -> Array:
     pixels, (top, left) = cut(source, placement.window), placement.at
     down = taps(name, pixels.shape[0], placement.size[0], rows + top, backward=placement.backward[0]).pixel[:, 0]
     across = taps(name, pixels.shape[1], placement.size[1], columns + left, backward=placement.backward[1]).pixel[:, 0]
     shown: Array = pixels[np.ix_(down, across)]
-    return shown
+    if is_padded:
+        values = np.full(shape[:2], outside, np.int64)
+        values[np.ix_(rows, columns)] = shown
+        shown = values
+    return placement.turned(shown)
 
 
 def _may_fit(leaf: Array, shown: Array) -> bool:
