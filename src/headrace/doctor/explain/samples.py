@@ -32,6 +32,8 @@ MOST_S = 8.0
 """CPU time limit of coloured pictures, and another of all other leaves, since other programs may use the machine."""
 _LEAST_PLAIN = 4
 """Minimum number of samples that show a window as it is, where repetitions of others do not."""
+_MOST_VAIN = 12
+"""Number of repetitions without a window as it is, after which no further ones are searched."""
 _MOST_CLASSES, _MOST_FLOATS = 300, 64
 """Maximum number of distinct values of an array of integers, or of whole floats, that is first tried as a mask."""
 
@@ -163,7 +165,7 @@ def _mostly(path: LeafPath, samples: Sequence[LookedSample], until: float) -> Le
     for number in range(min((len(each.inputs) for each in upright), default=0)):
         for decoding, seen in sightings(path, number, upright):
             plain, tried = list[int](), 0
-            while tried < len(seen) and time.thread_time() < until:
+            while tried < len(seen) and time.thread_time() < until and (plain or tried < _MOST_VAIN):
                 plain += [tried] if explain_picture([seen[tried]], SEARCHES[:1]) is not None else []
                 tried += 1
             chosen = [seen[place] for place in {upright[place].index: place for place in plain}.values()]
