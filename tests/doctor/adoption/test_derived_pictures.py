@@ -19,6 +19,7 @@ from headrace.doctor.adoption import LoaderRecipe
 from headrace.doctor.adoption.explained_recipe import explained_recipe
 from headrace.doctor.explain.look import LiveTransform, read_look
 from headrace.doctor.explain.samples import explain_look
+from headrace.doctor.probe.look import value_look
 from headrace.doctor.probe.look.value_look import look_at_values
 
 COUNT, HEIGHT, WIDTH = 12, 96, 160
@@ -180,6 +181,64 @@ def test_a_picture_of_the_scripts_own_pixels_takes_the_window_of_its_mask(
     assert recipe.view == "hr.RandomCrop((64, 64))"
     assert [(part.part, part.certainty) for part in recipe.parts] == [("image", "check")]
     assert "hr.Normalize((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))" in recipe.fields["image"]
+
+
+class Contrasted(Scenes):
+    """A drawn window of the picture and its classes from 1 on, by a contrast of each sample's own, at a rare scale."""
+
+    numbers = np.array([3, 0, 2, 1])
+
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
+        top, left = (int(torch.randint(side - 64, ())) for side in (HEIGHT, WIDTH))
+        box, by = (left, top, left + 64, top + 64), 0.8 + 0.4 * float(torch.rand(1))
+        shown = self.picture(index).point(lambda level: 128 + (level - 128) * by)
+        pixels = (np.array(shown.crop(box), np.float32) / 255 - np.float32(0.37)) / np.float32(0.21)
+        return {"image": pixels, "classes": self.numbers[np.array(Image.open(self.classes[index]).crop(box))]}
+
+
+class Lowered(Contrasted):
+    numbers = np.array([-1, 0, 1, 2])
+
+
+def test_the_values_of_bytes_show_their_scale(folder: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)  # the contrast of some samples clips
+    recipe = recipe_of(Contrasted(folder), tmp_path)
+    scale = eval(recipe.fields["image"], {"hr": hr}).normalize
+    assert np.allclose(scale.std, 0.21, atol=1e-3)
+    assert np.allclose(scale.mean, 0.37, atol=2 / 255)
+
+
+def test_a_table_of_seen_classes_reaches_those_that_were_not(folder: Path, tmp_path: Path) -> None:
+    remap = eval(recipe_of(Lowered(folder), tmp_path).fields["classes"], {"hr": hr}).remap
+    assert [remap[value] for value in (0, 1, 3, 200)] == [-1, 0, 2, 199]
+    recipe = recipe_of(Contrasted(folder), tmp_path)  # of which the others are not known
+    assert [part.certainty for part in recipe.parts if part.part == "classes"] == ["check"]
+
+
+class Inverted(Scenes):
+    """A drawn window of the picture, whose levels are inverted in half of the samples."""
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        top, left = (int(torch.randint(side - 64, ())) for side in (HEIGHT, WIDTH))
+        shown = self.picture(index).crop((left, top, left + 64, top + 64))
+        return np.array(shown.point(lambda level: level ^ 85) if torch.rand(1) < 0.5 else shown)
+
+
+def test_a_window_that_some_samples_show_as_it_is_needs_a_check(folder: Path, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    recipe = recipe_of(Inverted(folder), tmp_path)
+    assert (len(recipe.covered), recipe.view) == (1, "hr.RandomCrop((64, 64))")
+    assert [part.certainty for part in recipe.parts] == ["check"]
+
+
+def test_whether_samples_are_mixed_is_seen_though_not_all_fit(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(value_look, "MOST_BYTES", 5 * 64 * 64 * 3 + 3 * HEIGHT * WIDTH * 3)
+    look_at_values(torch.utils.data.DataLoader(Inverted(folder), batch_size=2), str(tmp_path / "look"))
+    look = read_look(tmp_path / "look")
+    assert len(look.samples) < COUNT
+    assert look.mixed == frozenset()
 
 
 class Flipped(Blurred):

@@ -275,6 +275,16 @@ def test_views_follow_from_placements(placements: list[LeafPlacement], size: tup
     assert view_code(*given, is_random=False) == (None if "Random" in view else view)
 
 
+@pytest.mark.parametrize(("is_flipped", "view"), [(False, "None"), (True, "[hr.RandomHorizontalFlip(0.5)]")])
+def test_whole_files_of_several_sizes_have_no_view(is_flipped: bool, view: str) -> None:
+    sizes = [(100, 200), (90, 60), (90, 60)]
+    flips = False, is_flipped, False
+    wholes = [LeafPlacement(Box(0, 0, *size), size, (0, 0), turn) for size, turn in zip(sizes, flips, strict=True)]
+    assert view_code(wholes, [(3, *size) for size in sizes], sizes, "CHW", is_random=True) == view
+    cut = [LeafPlacement(Box(0, 0, 80, 200), (80, 200), (0, 0)), *wholes[1:]]
+    assert view_code(cut, [(3, *one.size) for one in cut], sizes, "CHW", is_random=True) is None
+
+
 def test_windows_that_begin_at_one_place_are_not_drawn() -> None:
     halves = [LeafPlacement(Box(0, 0, 100, 100), (100, 100), (0, 0), flipped) for flipped in (False, True) * 3]
     assert view_code(halves, [(100, 100, 3)] * 6, [WHOLE] * 6, "HWC", is_random=True) is None

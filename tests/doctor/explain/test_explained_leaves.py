@@ -51,6 +51,23 @@ def test_nearest_and_a_table_are_recovered(seed: int) -> None:
         assert found.filter == ("nearest-pillow" if seed % 2 else "nearest-opencv")
 
 
+@pytest.mark.parametrize("is_flipped", [False, True])
+def test_a_window_of_renumbered_labels_is_found_by_their_borders(is_flipped: bool) -> None:
+    """Brightness shows no place: the table neither rises nor falls with the file's values, and no call was seen."""
+    table = np.zeros(256, np.int64)
+    table[[0, 7, 21, 255]] = 40, 90, 0, 60
+    state = np.random.default_rng(5)
+    sources = [labels(state, 200, 300) for _ in range(4)]
+    ats = [(31, 94), (7, 150), (63, 2), (120, 77)]
+    leaves = [table[source[top : top + 64, left : left + 64]] for source, (top, left) in zip(sources, ats, strict=True)]
+    turned = [leaf[:, ::-1] if is_flipped else leaf for leaf in leaves]
+    found = explain_mask([Sighting(*pair) for pair in zip(turned, sources, strict=True)])
+    assert found is not None
+    assert [(one.window.top, one.window.left, one.is_flipped) for one in found.placements] == [
+        (*at, is_flipped) for at in ats
+    ]
+
+
 def test_of_filters_that_fit_the_best_is_recovered() -> None:
     """A small region and a smooth plane show few of the pixels, or little of the values, in which filters differ."""
     label = np.zeros((400, 640), np.uint8)

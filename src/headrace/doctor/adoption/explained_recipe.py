@@ -51,7 +51,7 @@ from headrace.doctor.explain import (
     PlaneExplanation,
     TokensExplanation,
     ValueExplanation,
-    with_usual_scale,
+    with_clear_scale,
 )
 from headrace.doctor.explain.look import TURNED, LeafPath, LeafValue, LiveTransform, Look, path_text
 from headrace.doctor.explain.samples import LeafExplanation
@@ -208,8 +208,9 @@ class _RecipeMaker(RecipeDraft):
         except UnexplainedError:
             if near is None or not isinstance(near.by, PictureExplanation):
                 raise
-            made = self._by_values(path, replace(near, by=with_usual_scale(near.by)))
-            note_own_pixels(made, near.by)
+            by = with_clear_scale(near.by, near.seen) if is_scaled else near.by
+            made = self._by_values(path, replace(near, by=by))
+            note_own_pixels(made, near, near.by)
         self._place(path, made)
 
     def _place(self, path: LeafPath, made: LeafField) -> None:

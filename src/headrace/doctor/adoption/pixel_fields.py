@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from headrace.doctor.adoption.recipe import UnexplainedError
 from headrace.doctor.adoption.view_codes import evaluated
 from headrace.doctor.explain import GREY, Box, LeafPlacement, MaskExplanation, PictureExplanation, PlaneExplanation
 from headrace.doctor.explain.look import LeafPath, LiveTransform, Look
+from headrace.doctor.explain.pictures import MOST_LEVELS
 from headrace.doctor.explain.samples import LeafExplanation, files_of
 from headrace.doctor.probe.look.held_objects import READ
 from headrace.doctor.session.after_run import AdoptedPart
@@ -53,6 +55,8 @@ _OF_LAYOUT = {"CHW": "", "HWC": ".permute(0, 2, 3, 1)", "HW": "[:, 0]"}
 """Code that converts a batch [N, C, H, W] to the leaf's layout."""
 _SAME_PLACE = 0.02
 """Maximum distance between the windows of fields that draw together, as a share of the file's sides."""
+_FEW_CHANGED = 2
+"""Number of classes that scripts change one by one, such as the void of a label image; more follow a table."""
 _TORCH = {"triangle": "bilinear", "bicubic": "bicubic"}
 """Filters of torch, by its names."""
 _OWN = ("source=", "filter=")
@@ -230,9 +234,13 @@ def _as_plane(made: LeafField, by: PlaneExplanation) -> None:
 
 
 def is_filled_as_loader(by: PictureExplanation | MaskExplanation | PlaneExplanation) -> bool:
-    """Return True if values outside the file equal the Loader's padding: black, or any one class."""
+    """Return True if values outside the file equal the Loader's padding: black, or any one class.
+
+    Black of a picture whose colours the script changes may be as far from it as its other pixels.
+    """
     if isinstance(by, PictureExplanation):
-        return by.fill is not None and np.allclose(by.fill, by.shift, atol=0.5 * min(map(abs, by.scale)))
+        levels = 0.5 if by.levels <= MOST_LEVELS else by.levels
+        return by.fill is not None and np.allclose(by.fill, by.shift, atol=levels * min(map(abs, by.scale)))
     return isinstance(by, MaskExplanation)
 
 
@@ -241,14 +249,28 @@ def _as_mask(made: LeafField, leaf: LeafExplanation, by: MaskExplanation) -> Non
         raise UnexplainedError("its classes are colours, which the Loader does not look up")
     made.kind = "Mask"
     picked = _picked(made)
-    changed = {old: int(new) for old, new in by.table.items() if old != new}
     dtype = leaf.seen[0].leaf.dtype
     made.arguments.append(f"dtype={'uint8' if dtype == np.uint8 else 'int64'!r}")
-    made.arguments += [f"remap={changed!r}"] if changed else []
+    remap = _remap(made, by.table)
+    made.arguments += [f"remap={remap}"] if remap else []
     made.arguments += picked
     made.arguments += [] if by.fill in (None, 255) else [f"ignore={int(by.fill)}"]
     made.code += {"HW": "", "CHW": "[:, None]", "HWC": "[..., None]"}[by.layout]
     made.code += {"f": ".float()" if dtype == np.float32 else ".double()", "b": ".bool()"}.get(dtype.kind, "")
+
+
+def _remap(made: LeafField, table: Mapping[int, float]) -> str:
+    """Return the code of a table for all values of a file, from those that were seen; empty if none changes."""
+    changed = {old: int(new) for old, new in table.items() if old != new}
+    steps = Counter(new - old for old, new in changed.items())
+    step, count = max(steps.items(), key=lambda one: one[1], default=(0, 0))
+    if count > 1 and 2 * count > len(table):  # such as without the background
+        others = {old: int(new) for old, new in table.items() if new - old != step}
+        return f"{{old: old {step:+d} for old in range(256)}}{f' | {others}' if others else ''}"
+    if len(changed) > _FEW_CHANGED:
+        note = f"the table has the {len(table)} values that were seen; the Loader leaves others as they are"
+        made.note("remap=", "check", note)
+    return repr(changed) if changed else ""
 
 
 def _picked(made: LeafField) -> list[str]:
@@ -330,15 +352,19 @@ def note_draws(made: LeafField, count: int) -> None:
         made.note("hr.RandomCrop", "check", note, "view")
     if "RandomScale" in made.view:
         note = "the Loader draws one scale for a whole batch, the script one for each sample"
-        made.note("hr.RandomScale", "differs", note, "view")
+        made.note("hr.RandomScale", "differs", f"{note}; its range is that of {count} that were seen", "view")
     elif "RandomResizedCrop" in made.view:
         made.note(
             "hr.RandomResizedCrop", "check", f"the ranges of its windows are those of {count} that were seen", "view"
         )
 
 
-def note_own_pixels(made: LeafField, by: PictureExplanation) -> None:
+def note_own_pixels(made: LeafField, leaf: LeafExplanation, by: PictureExplanation) -> None:
     """Add a remark about a picture whose window is known, and whose pixels the script changes in its own way."""
+    if leaf.plain < 1:
+        note = f"{leaf.plain:.0%} of its samples show a window as it is; the script changes the others in its own way"
+        made.note("hr.Image()", "check", note)
+        return
     how = f"99 % of its pixels are within {by.levels:.0f} levels of it in half of the samples"
     how = "it is scaled by another factor in each sample" if by.is_scaled_by_sample else how
     made.note("hr.Image()", "check", f"its window is known, and the script filters or colours it in its own way: {how}")

@@ -40,19 +40,20 @@ def view_code(
     `is_random`: True if repetitions of a sample differ, without which no view is random. `pads`: True if a view may
     pad.
     """
-    heights = {(shape[0], shape[1]) if layout != "CHW" else (shape[1], shape[2]) for shape in shapes}
-    is_padded = any(one.is_padded(size) for one in placements for size in heights)
+    sizes = [(shape[0], shape[1]) if layout != "CHW" else (shape[1], shape[2]) for shape in shapes]
+    is_padded = any(one.is_padded(size) for one, size in zip(placements, sizes, strict=True))
     if any(one.is_transposed for one in placements) or (is_padded and not pads):
         return None
-    if len(heights) > 1:
-        return None
-    (size,) = heights
     flips, turns = [one.is_flipped for one in placements], [one.is_upside_down for one in placements]
     if all(flips) or all(turns) or (any((*flips, *turns)) and not is_random):
         return None
     is_first = any(one.is_turned_first for one in placements)
     flip = ", flip=0.5" if any(flips) and not is_first else ""
     wholes = [Box(0, 0, *source[:2]) for source in sources]
+    size = sizes[0]
+    if len(set(sizes)) > 1:  # files as they are, in batches of one
+        are_whole = all(not one.is_resampled and one.window == box for one, box in zip(placements, wholes, strict=True))
+        return _flipped("None", any(flips), any(turns), is_first) if are_whole else None
     if is_padded:
         flip += ", pad_if_needed=True"
     for find in (_of_wholes, *(() if is_padded else (_of_windows,))):
@@ -67,7 +68,8 @@ def view_code(
 def _flipped(view: str, across: bool, down: bool, is_first: bool) -> str:
     """Return a view with flips before or after its other steps."""
     flips = ["hr.RandomHorizontalFlip(0.5)"] * across + ["hr.RandomVerticalFlip(0.5)"] * down
-    steps = [*flips, *steps_of(view)] if is_first else [*steps_of(view), *flips]
+    steps = [] if view == "None" else steps_of(view)
+    steps = [*flips, *steps] if is_first else [*steps, *flips]
     return f"[{', '.join(steps)}]" if flips else view
 
 

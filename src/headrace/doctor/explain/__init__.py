@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.doctor.explain.derived_pictures import with_usual_scale
+from headrace.doctor.explain.derived_pictures import with_clear_scale
 from headrace.doctor.explain.masks import MaskExplanation, explain_mask
 from headrace.doctor.explain.pictures import GREY, PictureExplanation, explain_picture
 from headrace.doctor.explain.placements import Box, LeafPlacement, Sighting

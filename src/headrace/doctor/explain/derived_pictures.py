@@ -10,6 +10,7 @@ import numpy as np
 from headrace.doctor.explain.pictures import (
     MOST_LEVELS,
     UNSCALED,
+    Array,
     PictureExplanation,
     explain_picture,
     layouts,
@@ -35,6 +36,10 @@ _USUAL = np.array(
     ]
 )
 """Usual means and standard deviations of channels, on the scale 0…1: of bytes, 0…1, -1…1 and ImageNet."""
+_BYTES, _LEAST_BYTES = 256, 128
+"""Numbers of distinct values of a channel that is made of bytes."""
+_UNEVEN = 0.1
+"""Maximum distance of such a value from an even spacing, as a share of it."""
 _NEAR_USUAL = 0.1
 """Share of the range of values within which a usual normalisation takes the place of a fitted one."""
 
@@ -95,6 +100,7 @@ def _near(
 ) -> PictureExplanation | None:
     pairs: list[tuple[Floats, Floats]] = []
     margins = list[Floats]()
+    """Value of the margin of each sample that has one."""
     for leaf, each, one in zip(leaves, seen, view, strict=True):
         rows, columns = shown_part(leaf.shape, one)
         pixels = cut(each.source[..., :3], one.window)
@@ -102,7 +108,7 @@ def _near(
             return None
         is_out = np.ones(leaf.shape[:2], bool)
         is_out[np.ix_(rows, columns)] = False
-        margins.append(leaf[is_out])
+        margins += [np.median(leaf[is_out], axis=0)] if is_out.any() else []
         filter_of = name if one.is_resampled else UNSCALED
         made = made_pixels(pixels, one, filter_of, rows, columns, each.source.dtype)
         pairs.append((leaf[np.ix_(rows, columns)].astype(np.float64), made))
@@ -120,8 +126,9 @@ def _near(
     scale, shift = np.median(lines, axis=0).T.tolist()
     filter_ = name if any(one.is_resampled for one in view) else None
     by = PictureExplanation(layout, filter_, channels, tuple(scale), tuple(shift), False, tuple(view), MOST_LEVELS)
-    out = np.concatenate(margins)
-    by = replace(with_usual_scale(by), fill=tuple(np.median(out, axis=0).tolist()) if len(out) else None)
+    by = with_clear_scale(by, seen)
+    fill = min(margins, key=lambda one: np.abs(one - by.shift).sum(), default=None)
+    by = replace(by, fill=None if fill is None else tuple(fill.tolist()))
     apart = (np.abs((leaf - by.shift) / by.scale - made[..., channels]) for leaf, made in pairs)
     return replace(by, levels=float(np.median([np.quantile(one, 0.99) for one in apart])))
 
@@ -130,8 +137,16 @@ def _closeness(leaf: Floats, made: Floats) -> float:
     return float(sum(np.corrcoef(leaf[..., k].ravel(), made[..., k].ravel())[0, 1] for k in (0, 2)))
 
 
-def with_usual_scale(by: PictureExplanation) -> PictureExplanation:
-    """Return an explanation by the scale and shift of a usual normalisation, if they are near its own."""
+def with_clear_scale(by: PictureExplanation, seen: Sequence[Sighting]) -> PictureExplanation:
+    """Return an explanation by the scale and shift of the leaves' bytes, or else of a usual normalisation near its own.
+
+    A leaf made of bytes has at most 256 values in each channel, evenly spaced: their distance is the scale.
+    """
+    leaves = [sided(each.leaf, by.layout) for each in seen]
+    of_bytes = [_byte_scale(leaves, number, shift) for number, shift in enumerate(by.shift)]
+    if all(of_bytes):
+        scale, shift = np.array(of_bytes).T.tolist()
+        return replace(by, scale=tuple(scale), shift=tuple(shift))
     scale, shift = np.array(by.scale), np.array(by.shift)
     for mean, std in _USUAL[:, :, : len(scale)]:
         its_scale, its_shift = 1 / (255 * std), -mean / std
@@ -139,3 +154,22 @@ def with_usual_scale(by: PictureExplanation) -> PictureExplanation:
         if apart <= _NEAR_USUAL * 255 * its_scale.max():
             return replace(by, scale=tuple(its_scale.tolist()), shift=tuple(its_shift.tolist()))
     return by
+
+
+def _byte_scale(leaves: Sequence[Array], channel: int, near: float) -> tuple[float, float] | None:
+    """Return scale and shift of a channel made of bytes; None if it is not.
+
+    The byte of the least value is 0, or that of the most 255, if these occur so often that they were clipped.
+    """
+    pixels = np.concatenate([leaf[..., channel].ravel() for leaf in leaves]).astype(np.float64)
+    values, counts = np.unique(pixels, return_counts=True)
+    if not _LEAST_BYTES <= len(values) <= _BYTES:
+        return None
+    levels = (values - values[0]) / np.diff(values).min()
+    if levels[-1] >= _BYTES - 0.5 or np.abs(levels - np.round(levels)).max() > _UNEVEN:
+        return None
+    scale = (values[-1] - values[0]) / round(levels[-1])
+    spare = _BYTES - 1 - round(levels[-1])
+    is_clipped = [ends[:2].sum() > ends[2:4].sum() for ends in (counts, counts[::-1])]
+    first = 0 if is_clipped[0] else spare if is_clipped[1] else min(max(round((values[0] - near) / scale), 0), spare)
+    return float(scale), float(values[0] - first * scale)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -21,6 +22,8 @@ _OUTSIDE = -1
 """Placeholder for the file's value in padding."""
 MOST_OTHERS = 1e-3
 """Share of a leaf's values that may deviate: positions between two pixels round either way."""
+_STRIDE, _OTHERS_OF_GRID = 8, 2e-2
+"""Distance between the pixels of a grid, and the share of its values that may deviate."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,11 @@ def explain_mask(seen: Sequence[Sighting], shared: Sequence[LeafPlacement] | Non
     for layout in layouts(seen[0].leaf):
         if sided(seen[0].leaf, layout).shape[2] != 1:
             continue
-        best = least_wrong(_by_filter(name, layout, seen, shared) for name in NEAREST)
+        every = (every_placement(sided(each.leaf, layout), each) for each in seen)
+        searches = [itertools.tee(each, len(NEAREST)) for each in (every if shared is None else zip(shared))]
+        best = least_wrong(
+            _by_filter(name, layout, seen, found) for name, *found in zip(NEAREST, *searches, strict=True)
+        )
         if best is not None:
             return best
     return None
@@ -61,17 +68,17 @@ def least_wrong(explained: Iterable[tuple[float, Explained] | None]) -> Explaine
 
 
 def _by_filter(
-    name: str, layout: str, seen: Sequence[Sighting], shared: Sequence[LeafPlacement] | None
+    name: str, layout: str, seen: Sequence[Sighting], searches: Sequence[Iterator[LeafPlacement]]
 ) -> tuple[float, MaskExplanation] | None:
     """Return the number of values that deviate, and the explanation by a filter."""
     table: dict[int, float] = {}
     others = 0
     found: list[LeafPlacement] = []
-    for number, each in enumerate(seen):
+    for each, search in zip(seen, searches, strict=True):
         leaf, source = sided(each.leaf, layout)[..., 0], _coded(each.source)
-        of_leaf = every_placement(sided(each.leaf, layout), each) if shared is None else [shared[number]]
-        for placement in of_leaf:
-            its = _table(leaf, _with_outside(source, placement, name, leaf.shape))
+        for placement in search:
+            shown = shown_values(source, placement, name, leaf.shape, _OUTSIDE)
+            its = None if shown is None or not _may_fit(leaf, shown) else _table(leaf, shown)
             if its is not None and all(table.get(key, value) == value for key, value in its[0].items()):
                 table |= its[0]
                 others += its[1]
@@ -85,18 +92,6 @@ def _by_filter(
     return others if is_resampled else 0, by
 
 
-def _with_outside(source: Array, placement: LeafPlacement, name: str, shape: tuple[int, ...]) -> Array | None:
-    """Return the file's values shown in the leaf, with `_OUTSIDE` in the padding around the window."""
-    if not placement.is_padded(shape):
-        return shown_values(source, placement, name, shape)
-    rows, columns = _whole_part(placement, shape)
-    if not len(rows) or not len(columns):
-        return None
-    values = np.full(shape[1::-1] if placement.is_transposed else shape, _OUTSIDE, np.int64)
-    values[np.ix_(rows, columns)] = _upright_values(source, placement, name, rows, columns)
-    return placement.turned(values)
-
-
 def _coded(source: Array) -> Array:
     """Return a label image with one number per pixel."""
     if source.ndim == 2:
@@ -105,36 +100,48 @@ def _coded(source: Array) -> Array:
     return codes
 
 
-def shown_values(source: Array, placement: LeafPlacement, name: str, shape: tuple[int, ...]) -> Array | None:
-    """Return the file's values shown in the leaf; None if the placement reaches out of the window."""
-    if placement.is_padded(shape):
+def shown_values(
+    source: Array, placement: LeafPlacement, name: str, shape: tuple[int, ...], outside: int | None = None
+) -> Array | None:
+    """Return the file's values shown in the leaf, and `outside` in its padding.
+
+    None for padding without such a value, and for a leaf of padding alone.
+    """
+    shape = shape[1::-1] if placement.is_transposed else shape
+    rows, columns = shown_part(shape, placement)
+    is_padded = (len(rows), len(columns)) != shape[:2]
+    if not len(rows) or not len(columns) or (is_padded and outside is None):
         return None
-    return placement.turned(_upright_values(source, placement, name, *_whole_part(placement, shape)))
-
-
-def _whole_part(placement: LeafPlacement, shape: tuple[int, ...]) -> tuple[Array, Array]:
-    return shown_part(shape[1::-1] if placement.is_transposed else shape, placement)
-
-
-def _upright_values(source: Array, placement: LeafPlacement, name: str, rows: Array, columns: Array) -> Array:
     pixels, (top, left) = cut(source, placement.window), placement.at
     down = taps(name, pixels.shape[0], placement.size[0], rows + top, backward=placement.backward[0]).pixel[:, 0]
     across = taps(name, pixels.shape[1], placement.size[1], columns + left, backward=placement.backward[1]).pixel[:, 0]
     shown: Array = pixels[np.ix_(down, across)]
-    return shown
+    if is_padded:
+        values = np.full(shape[:2], outside, np.int64)
+        values[np.ix_(rows, columns)] = shown
+        shown = values
+    return placement.turned(shown)
 
 
-def _table(leaf: Array, shown: Array | None) -> tuple[dict[int, float], int] | None:
+def _may_fit(leaf: Array, shown: Array) -> bool:
+    """Return False if too many values deviate on a grid of pixels, to save the table of all."""
+    grid = leaf[::_STRIDE, ::_STRIDE]
+    return _table_of(grid, shown[::_STRIDE, ::_STRIDE])[1] <= _OTHERS_OF_GRID * grid.size
+
+
+def _table(leaf: Array, shown: Array) -> tuple[dict[int, float], int] | None:
     """Return the leaf's value of each value of the file, and how many deviate; None if one value becomes several."""
-    if shown is None:
-        return None
+    table, others = _table_of(leaf, shown)
+    is_table = len(table) <= min(_MOST_VALUES, leaf.size // _PIXELS_A_VALUE) and others <= MOST_OTHERS * leaf.size
+    return (table, others) if is_table else None
+
+
+def _table_of(leaf: Array, shown: Array) -> tuple[dict[int, float], int]:
     codes, which = np.unique(shown, return_inverse=True)
-    if len(codes) > min(_MOST_VALUES, leaf.size // _PIXELS_A_VALUE):
-        return None
     values, place = np.unique(leaf, return_inverse=True)
+    if len(codes) > _MOST_VALUES:
+        return {}, leaf.size
     counts = np.zeros((len(codes), len(values)), np.int64)
     np.add.at(counts, (which.ravel(), place.ravel()), 1)
     others = leaf.size - int(counts.max(axis=1).sum())
-    if others > MOST_OTHERS * leaf.size:
-        return None
     return dict(zip(codes.tolist(), values[counts.argmax(axis=1)].tolist(), strict=True)), others

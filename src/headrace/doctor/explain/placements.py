@@ -17,6 +17,8 @@ Array = npt.NDArray[Any]
 
 _MOST_SEARCHED = 1 << 22
 """Maximum pixels of images that are searched for a leaf: a second of transforms."""
+_MOST_LABELS = 64
+"""Maximum number of distinct values of a label image, whose leaf may hold other numbers in their place."""
 
 
 class Box(NamedTuple):
@@ -87,17 +89,26 @@ class Sighting:
     """Sizes seen in resampling calls, height first."""
 
     @cached_property
-    def brightness(self) -> dict[tuple[int, int], tuple[Floats, npt.NDArray[np.complex128]]]:
-        """Mean of the source's channels, and its spectrum, cached by size."""
+    def outlines(self) -> dict[tuple[int, int], tuple[Floats, npt.NDArray[np.complex128]]]:
+        """Outline of the source, and its spectrum, cached by size."""
         return {}
 
-    def brightness_at(self, size: tuple[int, int]) -> tuple[Floats, npt.NDArray[np.complex128]]:
-        if size not in self.brightness:
+    @cached_property
+    def is_label(self) -> bool:
+        return self.source.ndim == 2 and len(np.unique(self.source)) <= _MOST_LABELS
+
+    def outline(self, picture: Array) -> Floats:
+        """Return what shows the place of a picture [height, width, channels]: its brightness, or borders of labels."""
+        mean: Floats = picture.mean(axis=2, dtype=np.float64)
+        return _borders(mean) if self.is_label else mean
+
+    def outline_at(self, size: tuple[int, int]) -> tuple[Floats, npt.NDArray[np.complex128]]:
+        if size not in self.outlines:
             source = self.source if self.source.ndim == 3 else self.source[..., None]
-            picture = source if size == source.shape[:2] else resample(source, size, "triangle")
-            mean: Floats = picture.mean(axis=2, dtype=np.float64)
-            self.brightness[size] = mean, np.fft.rfft2(mean)
-        return self.brightness[size]
+            name = "nearest-opencv" if self.is_label else "triangle"
+            outline = self.outline(source if size == source.shape[:2] else resample(source, size, name))
+            self.outlines[size] = outline, np.fft.rfft2(outline)
+        return self.outlines[size]
 
 
 class Turn(NamedTuple):
@@ -167,7 +178,7 @@ def found_placements(leaf: Array, each: Sighting) -> Iterator[tuple[Rule, LeafPl
     for size in dict.fromkeys(((whole.height, whole.width), *each.sizes)):
         over = size[0] - leaf.shape[0], size[1] - leaf.shape[1]
         if min(over) >= 0 and max(over) > 0 and size[0] * size[1] <= _MOST_SEARCHED:
-            at = _place_of(leaf.mean(axis=2, dtype=np.float64), *each.brightness_at(size))
+            at = _place_of(each.outline(leaf), *each.outline_at(size))
             rule = "same" if size == (whole.height, whole.width) else "call"
             yield ("found", rule), placed(whole, size, at, leaf)
 
@@ -240,6 +251,15 @@ def _place_of(part: Floats, picture: Floats, spectrum: npt.NDArray[np.complex128
     spread = np.sqrt(np.maximum(squares - total**2 / part.size, 1e-9))
     at = np.argmax(likeness[: shape[0], : shape[1]] / spread)
     return int(at // shape[1]), int(at % shape[1])
+
+
+def _borders(values: Floats) -> Floats:
+    """Return 1.0 for each pixel that differs from one of its four neighbours, the same in all turns; else 0.0."""
+    down, across = values[1:] != values[:-1], values[:, 1:] != values[:, :-1]
+    found = np.zeros(values.shape)
+    for one, differs in ((found[1:], down), (found[:-1], down), (found[:, 1:], across), (found[:, :-1], across)):
+        one[differs] = 1.0
+    return found
 
 
 def _window_sums(values: Floats, shape: tuple[int, ...]) -> Floats:

@@ -13,7 +13,7 @@ from headrace.doctor.explain.derived_pictures import explain_crops, near_picture
 from headrace.doctor.explain.look import TURNED, LeafPath, LeafValue, Look, LookedSample
 from headrace.doctor.explain.masks import MaskExplanation, explain_mask
 from headrace.doctor.explain.pictures import Array, LeafPlacement, PictureExplanation, Sighting, explain_picture
-from headrace.doctor.explain.placements import UNTRANSPOSED, Box, is_scaled, known_placements
+from headrace.doctor.explain.placements import SEARCHES, UNTRANSPOSED, Box, is_scaled, known_placements
 from headrace.doctor.explain.planes import PlaneExplanation, explain_plane
 from headrace.doctor.explain.values import (
     CallExplanation,
@@ -29,7 +29,11 @@ ArrayExplanation = PictureExplanation | MaskExplanation | PlaneExplanation
 View = tuple[LeafPlacement, ...]
 """Placements of a leaf in the samples that explain it."""
 MOST_S = 8.0
-"""CPU time limit, since other programs may use the machine. Unexplained leaves are not adopted."""
+"""CPU time limit of coloured pictures, and another of all other leaves, since other programs may use the machine."""
+_LEAST_PLAIN = 4
+"""Minimum number of samples that show a window as it is, where repetitions of others do not."""
+_MOST_VAIN = 12
+"""Number of repetitions without a window as it is, after which no further ones are searched."""
 _MOST_CLASSES, _MOST_FLOATS = 300, 64
 """Maximum number of distinct values of an array of integers, or of whole floats, that is first tried as a mask."""
 
@@ -52,16 +56,19 @@ class LeafExplanation:
     """True if the time limit ended the search for its window."""
     near: LeafExplanation | None = None
     """Explanation of a random picture that is only near the window that it shows; None if `by` explains it."""
+    plain: float = 1.0
+    """Share of a random picture's repetitions that show the explained window."""
 
 
 @np.errstate(invalid="ignore", over="ignore")  # samples may hold NaN and infinite values, which fit nothing
 def explain_look(look: Look, most_s: float = MOST_S) -> dict[LeafPath, LeafExplanation]:
     """Return the explanation of each leaf that all samples have.
 
-    After `most_s`, remaining arrays are only compared with the views of others, not searched. Images whose colours a
-    known library's transform randomises are not searched: no window can be recognised in them.
+    After `most_s`, remaining arrays are only compared with the views of others, not searched; the clock starts again
+    after the coloured ones. Images whose colours a known library's transform randomises are not searched: no window can
+    be recognised in them.
     """
-    samples, until = look.samples, time.thread_time() + most_s
+    samples, began = look.samples, dict[bool, float]()
     is_drawn = bool(look.transforms) and all(one.augment for one in look.transforms)
     paths = [path for path in samples[0].leaves if all(path in each.leaves for each in samples)]
     found: dict[LeafPath, LeafExplanation] = {}
@@ -70,15 +77,19 @@ def explain_look(look: Look, most_s: float = MOST_S) -> dict[LeafPath, LeafExpla
     for path in sorted(paths, key=lambda path: not is_coloured(samples[0].leaves[path])):
         leaf = samples[0].leaves[path]
         if leaf.kind == "array" and leaf.value.ndim >= 2:
-            is_sought = not (is_drawn and is_coloured(leaf))
-            found[path] = _explained_array(path, samples, views, until if is_sought else 0.0)
+            until = most_s + began.setdefault(is_coloured(leaf), time.thread_time())
+            found[path] = _explained_array(path, samples, views, 0.0 if is_drawn and is_coloured(leaf) else until)
         else:
             found[path] = _explained_value(path, look, tokenizers)
         placed = getattr(found[path].by, "placements", ())
         views += [placed] if placed and placed not in views else []
     for path in (path for path, leaf in found.items() if leaf.is_array and leaf.by is None):
         again = _explained_array(path, samples, views, 0.0)
-        found[path] = again if again.by is not None else replace(found[path], near=_near(path, samples, views))
+        if again.by is not None:
+            found[path] = again
+        elif again.is_random and is_coloured(samples[0].leaves[path]):
+            near = _near(path, samples, views) or _mostly(path, samples, time.thread_time() + most_s)
+            found[path] = replace(found[path], near=near)
     return {path: _before_turn(found[path], samples) for path in paths}
 
 
@@ -115,7 +126,7 @@ def _explained_array(
     if any(leaf.kind != "array" or leaf.value.ndim < 2 for leaf in leaves):
         return LeafExplanation(path, None, is_random=is_random)
     chosen, is_cut = spread(samples), False
-    for number in range(min(len(each.inputs) for each in chosen)):
+    for number in _likely_inputs(leaves[0], chosen):
         for decoding, seen in sightings(path, number, chosen):
             by = _by_views(seen, views)
             if by is None and time.thread_time() < until:
@@ -127,17 +138,41 @@ def _explained_array(
     return LeafExplanation(path, None, is_random=is_random, is_array=True, is_cut=is_cut)
 
 
+def _likely_inputs(leaf: LeafValue, samples: Sequence[LookedSample]) -> list[int]:
+    """Return the numbers of the inputs; those of one channel come first for a leaf that has no colours."""
+    numbers = range(min(len(each.inputs) for each in samples))
+    if is_coloured(leaf):
+        return list(numbers)
+    pictures = samples[0].pictures
+    return sorted(numbers, key=lambda number: min((one.ndim for one in pictures[number].values()), default=3))
+
+
 def _near(path: LeafPath, samples: Sequence[LookedSample], views: Sequence[View]) -> LeafExplanation | None:
     """Explain a random picture by the views of other leaves, where its own pixels are only near them."""
     chosen = spread(samples)
-    leaves = [each.leaves[path] for each in samples]
-    if not (is_coloured(leaves[0]) and _differs_by_making(samples, leaves)):
-        return None
     for number in range(min(len(each.inputs) for each in chosen)):
         for decoding, seen in sightings(path, number, chosen):
             by = next((by for view in views if (by := near_picture(seen, view)) is not None), None)
             if by is not None:
                 return LeafExplanation(path, by, number, decoding, is_random=True, seen=seen)
+    return None
+
+
+def _mostly(path: LeafPath, samples: Sequence[LookedSample], until: float) -> LeafExplanation | None:
+    """Explain a random picture by the repetitions that show a window as it is, if half of the samples have one."""
+    least = max(_LEAST_PLAIN, len({each.index for each in samples}) // 2)
+    upright = [each for each in samples if not each.turned]
+    for number in range(min((len(each.inputs) for each in upright), default=0)):
+        for decoding, seen in sightings(path, number, upright):
+            plain, tried = list[int](), 0
+            while tried < len(seen) and time.thread_time() < until and (plain or tried < _MOST_VAIN):
+                plain += [tried] if explain_picture([seen[tried]], SEARCHES[:1]) is not None else []
+                tried += 1
+            chosen = [seen[place] for place in {upright[place].index: place for place in plain}.values()]
+            by = explain_picture(chosen, SEARCHES[:1]) if len(chosen) >= least else None
+            if by is not None:
+                share = len(plain) / tried * len(upright) / len(samples)
+                return LeafExplanation(path, by, number, decoding, is_random=True, seen=chosen, plain=share)
     return None
 
 

@@ -43,6 +43,8 @@ LATE = f"a sample took more than {GRACE_S:.0f} s"
 MOST_BYTES = 256 << 20
 _MIXINGS = 3
 """Batches of the same two samples: a mixing factor may be drawn that changes nothing."""
+_MOST_MIXED = 32 << 20
+"""Mean bytes of samples of which a batch of two is still made, once the file is full."""
 MOST_TEXT = 20_000
 _MOST_BITS = 64
 MOST_COLUMNS_S = 5.0
@@ -135,7 +137,8 @@ def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S, seeks_odd:
             _looked_at(make, collate, index, 0, content, None, keeps_order=False) | {"key": None, "members": {}}
             for index, make in (samples.made_of(odd) if odd else ())
         ]
-        found["mixed"] = None if found["ended"] == "size" else _mixed(samples, loader)
+        is_large = content.is_full and content.size > _MOST_MIXED * len(found["samples"])
+        found["mixed"] = None if is_large else _mixed(samples, loader)
         indices = list(dict.fromkeys(said["index"] for said in found["samples"]))
         texts: dict[str, list[str]] = {}
         found["columns"] = _columns(columns, content, until + GRACE_S / 2, indices, texts)
