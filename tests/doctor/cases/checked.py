@@ -169,6 +169,26 @@ def gives_each_rank_the_sampler_of_one(right: bool, folder: Path) -> None:
         loop.train(loader_of(data, sampler=sampler, num_workers=1))
 
 
+def train_rank(rank: int, right: bool, folder: Path) -> None:
+    """Train one of two spawned ranks, which no environment variable numbers."""
+    torch.distributed.init_process_group("gloo", f"file://{folder / 'group'}", rank=rank, world_size=2)
+    torch.manual_seed(rank)
+    loop, data = Loop(), Photos(photos(folder / "train"), flips=True)
+    loop.model = torch.nn.parallel.DistributedDataParallel(loop.model)
+    sampler = DistributedSampler(data, 2, rank) if right else None
+    loader = loader_of(data, sampler=sampler, shuffle=not right, num_workers=1, multiprocessing_context="spawn")
+    for epoch in range(PASSES):
+        if sampler is not None:
+            sampler.set_epoch(epoch)
+        loop.train(loader)
+
+
+@planted("shared-samples")
+def spawns_ranks_with_a_plain_loader(right: bool, folder: Path) -> None:
+    photos(folder / "train")
+    torch.multiprocessing.spawn(train_rank, args=(right, folder), nprocs=2)
+
+
 class Flipped(Captions):
     """Stream of augmented pictures and labels: no row is the same in two workers."""
 

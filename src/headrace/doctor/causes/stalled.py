@@ -96,7 +96,8 @@ def standing_ranks(session: Session) -> list[StandingRank]:
         match = STACK.fullmatch(told[-1]) if told else None
         frames = [] if match is None else frames_of(match["stack"])
         if match is not None and frames:
-            rank = process.facts.get("process", {}).get("rank")
+            ranks = (process.facts.get(kind, {}).get("rank") for kind in ("facts", "process"))
+            rank = next((each for each in ranks if each is not None), None)
             name = "The training thread" if rank is None else f"Rank {rank}"
             found.append((rank or 0, StandingRank(process, name, int(match["batches"]), frames)))
     return [one for _, one in sorted(found, key=lambda each: each[0])]
