@@ -203,6 +203,34 @@ def streams_flipped_pictures_from_each_worker(right: bool, folder: Path) -> None
         loop.train(loader)
 
 
+class Reshuffled(Captions):
+    """Stream of pictures and labels, whose workers each take an order of their own if it `shuffles`."""
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        files = self.files[info.id :: info.num_workers] if info and self.by_worker else list(self.files)
+        if self.shuffles:
+            random.Random(torch.initial_seed()).shuffle(files)
+        return ((picture(file, flips=self.shuffles and bool(torch.rand(()) < 0.5)), label_of(file)) for file in files)
+
+
+@planted("worker-duplicates")
+def shuffles_everything_in_each_worker(right: bool, folder: Path) -> None:
+    loop, loader = Loop(), loader_of(Reshuffled(photos(folder / "train"), by_worker=right))
+    for _ in range(PASSES):
+        loop.train(loader)
+
+
+@planted("leaked-split")
+def streams_training_files_to_the_evaluation(right: bool, folder: Path) -> None:
+    files, others = photos(folder / "train"), photos(folder / "val", each=6, seed=1)
+    loop, loader = Loop(), loader_of(Reshuffled(files))
+    evaluation = loader_of(Reshuffled(others if right else others + files[::9], shuffles=False))
+    for _ in range(PASSES):
+        loop.train(loader)
+        loop.evaluate(evaluation)
+
+
 @planted("worker-duplicates")
 def streams_everything_from_each_worker(right: bool, folder: Path) -> None:
     loop, loader = Loop(), loader_of(Captions(photos(folder / "train"), by_worker=right))

@@ -272,7 +272,7 @@ class BatchLine(EvidenceLine, tag="batch"):
 
 
 class FirstLine(EvidenceLine, tag="first"):
-    """One of the first two batches of a pass in its process; none with `--observe`."""
+    """One of the first two batches of a pass in its process, or any of a stream in a check; none with `--observe`."""
 
     epoch: int
     index: int

@@ -12,7 +12,7 @@ from typing import Any, Callable
 
 from ..batch_production import BatchRecorder, ProducedBatch
 from ..evidence_file import EvidenceFile
-from ..look.first_batches import MOST_FIRST, FirstBatchDigests
+from ..look.first_batches import MOST_FIRST, MOST_STREAMED, FirstBatchDigests
 from ..patches import Fault, Function, Patches
 from ..settings import SessionClock
 from ..stages import NOBODY, CallTimer, timed
@@ -108,7 +108,8 @@ class _FetchHook:
         return fetch
 
     def first(self, known: _Fetches, fetcher: Any) -> FirstBatchDigests | None:
-        if self._evidence is None or known.fetched >= MOST_FIRST:
+        most = MOST_STREAMED if self._is_check and hasattr(fetcher, "dataset_iter") else MOST_FIRST
+        if self._evidence is None or known.fetched >= most:
             known.first = None
         elif known.fetched == 0:
             opened = self._batches.opened
