@@ -11,7 +11,7 @@ from observed_runs import measured, python, torchrun
 from headrace.doctor.causes.stalled import STALLS
 
 STANDSTILL_S = 14.0  # after the stack of a worker whose batch hangs, at 10 s
-PLANTED = {"ranks": "stalled-ranks", "stopped": "stalled-worker", "lock": "stalled-lock"}
+PLANTED = {"ranks": "stalled-ranks", "stopped": "stalled-worker", "lock": "stalled-lock", "unsent": "stalled-worker"}
 PLANTED |= {"server": "stalled-server", "never": "stalled-sample"}
 
 

@@ -70,6 +70,11 @@ def train(loader, model) -> None:
         optimizer.step()
 
 
+def unsent(rows: list[torch.Tensor]) -> list[object]:
+    """Collate to what cannot be pickled."""
+    return [torch.stack(rows), threading.Lock()]
+
+
 def start(_: int) -> None:
     """Compute before the first batch, as imports do."""
     end = time.monotonic() + 9.0
@@ -79,7 +84,9 @@ def start(_: int) -> None:
 
 def main() -> None:
     ask = argparse.ArgumentParser()
-    ask.add_argument("kind", choices=("never", "lock", "stopped", "server", "ranks", "pause", "subprocess", "startup"))
+    ask.add_argument(
+        "kind", choices=("never", "lock", "stopped", "server", "ranks", "unsent", "pause", "subprocess", "startup")
+    )
     ask.add_argument("--workers", type=int, default=2)
     asked = ask.parse_args()
     if asked.kind == "ranks":
@@ -96,7 +103,9 @@ def main() -> None:
         held.wait()
     rows = Rows(asked.kind, silent.getsockname())
     starts = start if asked.kind == "startup" else None
-    train(DataLoader(rows, batch_size=4, num_workers=asked.workers, worker_init_fn=starts), torch.nn.Linear(16, 4))
+    collate = unsent if asked.kind == "unsent" else None
+    loader = DataLoader(rows, batch_size=4, num_workers=asked.workers, worker_init_fn=starts, collate_fn=collate)
+    train(loader, torch.nn.Linear(16, 4))
     if asked.kind == "pause":
         time.sleep(2.0)
     if asked.kind == "subprocess":  # the training thread waits for it, and it works

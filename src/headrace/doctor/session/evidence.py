@@ -79,7 +79,10 @@ class ErrorLine(EvidenceLine, tag="error"):
 
 
 class StackLine(EvidenceLine, tag="stack"):
-    """Stack of a batch that hangs (`hung`), or of a training thread that stands still (`stands`) or moves (`moves`)."""
+    """Stack of a batch that hangs (`hung`), or of a training thread that stands still (`stands`) or moves (`moves`).
+
+    Also the error of a batch that could not be sent (`lost`).
+    """
 
     time: Time
     what: str

@@ -331,6 +331,7 @@ class _DataQueue:
         self._sending: ProducedBatch | None = None
         self._serialise = 0
         self._end, self._written = batches.guard(self._end_batch), batches.guard(self._write_sent)
+        self._lost = batches.guard(batches.lost)
         self._put, self._send = queue.put, queue._send_bytes
         queue.put, queue._send_bytes = self.put, self.send
         patches.around(ForkingPickler, "dumps", self._dumps)
@@ -352,7 +353,11 @@ class _DataQueue:
         if batch is None:
             return original(cls, message, *args, **kwargs)
         started = time.monotonic_ns()
-        data = original(cls, message, *args, **kwargs)
+        try:
+            data = original(cls, message, *args, **kwargs)
+        except Exception as error:
+            self._lost(error)
+            raise
         self._serialise = time.monotonic_ns() - started
         self._sending = batch
         return data
