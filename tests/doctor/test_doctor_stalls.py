@@ -11,7 +11,7 @@ from observed_runs import measured, python, torchrun
 from headrace.doctor.causes.stalled import STALLS
 
 STANDSTILL_S = 14.0  # after the stack of a worker whose batch hangs, at 10 s
-PLANTED = {"ranks": "stalled-ranks", "stopped": "stalled-worker", "lock": "stalled-lock"}
+PLANTED = {"ranks": "stalled-ranks", "stopped": "stalled-worker", "lock": "stalled-lock", "unsent": "stalled-worker"}
 PLANTED |= {"server": "stalled-server", "never": "stalled-sample"}
 
 
@@ -36,10 +36,10 @@ def test_a_sample_without_workers_is_named_by_the_training_threads_stack(tmp_pat
     assert "(stand)" in run.diagnosis.findings[0].text
 
 
-@pytest.mark.parametrize("kind", ["pause", "subprocess"])
-def test_a_pause_is_no_standstill(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "standstill_s"), [("pause", 3.0), ("subprocess", 3.0), ("startup", 8.0)])
+def test_a_pause_is_no_standstill(kind: str, standstill_s: float, tmp_path: Path) -> None:
     began = time.monotonic()
-    run = measured(planted(kind), tmp_path, "--steps", "1000", standstill_s=3.0)
-    assert time.monotonic() - began > 3.0
+    run = measured(planted(kind), tmp_path, "--steps", "1000", standstill_s=standstill_s)
+    assert time.monotonic() - began > standstill_s
     assert run.session.outcome.why == "finished"
     assert not set(STALLS) & {one.code for one in run.diagnosis.findings}

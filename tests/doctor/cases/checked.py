@@ -169,6 +169,26 @@ def gives_each_rank_the_sampler_of_one(right: bool, folder: Path) -> None:
         loop.train(loader_of(data, sampler=sampler, num_workers=1))
 
 
+def train_rank(rank: int, right: bool, folder: Path) -> None:
+    """Train one of two spawned ranks, which no environment variable numbers."""
+    torch.distributed.init_process_group("gloo", f"file://{folder / 'group'}", rank=rank, world_size=2)
+    torch.manual_seed(rank)
+    loop, data = Loop(), Photos(photos(folder / "train"), flips=True)
+    loop.model = torch.nn.parallel.DistributedDataParallel(loop.model)
+    sampler = DistributedSampler(data, 2, rank) if right else None
+    loader = loader_of(data, sampler=sampler, shuffle=not right, num_workers=1, multiprocessing_context="spawn")
+    for epoch in range(PASSES):
+        if sampler is not None:
+            sampler.set_epoch(epoch)
+        loop.train(loader)
+
+
+@planted("shared-samples")
+def spawns_ranks_with_a_plain_loader(right: bool, folder: Path) -> None:
+    photos(folder / "train")
+    torch.multiprocessing.spawn(train_rank, args=(right, folder), nprocs=2)
+
+
 class Flipped(Captions):
     """Stream of augmented pictures and labels: no row is the same in two workers."""
 
@@ -181,6 +201,34 @@ def streams_flipped_pictures_from_each_worker(right: bool, folder: Path) -> None
     loop, loader = Loop(), loader_of(Flipped(photos(folder / "train"), by_worker=right))
     for _ in range(PASSES):
         loop.train(loader)
+
+
+class Reshuffled(Captions):
+    """Stream of pictures and labels, whose workers each take an order of their own if it `shuffles`."""
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        files = self.files[info.id :: info.num_workers] if info and self.by_worker else list(self.files)
+        if self.shuffles:
+            random.Random(torch.initial_seed()).shuffle(files)
+        return ((picture(file, flips=self.shuffles and bool(torch.rand(()) < 0.5)), label_of(file)) for file in files)
+
+
+@planted("worker-duplicates")
+def shuffles_everything_in_each_worker(right: bool, folder: Path) -> None:
+    loop, loader = Loop(), loader_of(Reshuffled(photos(folder / "train"), by_worker=right))
+    for _ in range(PASSES):
+        loop.train(loader)
+
+
+@planted("leaked-split")
+def streams_training_files_to_the_evaluation(right: bool, folder: Path) -> None:
+    files, others = photos(folder / "train"), photos(folder / "val", each=6, seed=1)
+    loop, loader = Loop(), loader_of(Reshuffled(files))
+    evaluation = loader_of(Reshuffled(others if right else others + files[::9], shuffles=False))
+    for _ in range(PASSES):
+        loop.train(loader)
+        loop.evaluate(evaluation)
 
 
 @planted("worker-duplicates")

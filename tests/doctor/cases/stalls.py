@@ -1,4 +1,4 @@
-"""Runs that stand still after some steps, each by one cause; and two that only pause before they go on."""
+"""Runs that stand still after some steps, each by one cause; and some that only pause before they go on."""
 
 from __future__ import annotations
 
@@ -30,11 +30,13 @@ class Rows(Dataset):
 
     def __getitem__(self, index: int) -> torch.Tensor:
         time.sleep(0.005)
-        if index == AT:
+        if index == (0 if self.kind == "startup" else AT):
             self.stand()
         return torch.randn(16)
 
     def stand(self) -> None:
+        if self.kind == "startup":
+            time.sleep(6.0)
         if self.kind == "never":
             threading.Event().wait()
         if self.kind == "lock":
@@ -68,9 +70,23 @@ def train(loader, model) -> None:
         optimizer.step()
 
 
+def unsent(rows: list[torch.Tensor]) -> list[object]:
+    """Collate to what cannot be pickled."""
+    return [torch.stack(rows), threading.Lock()]
+
+
+def start(_: int) -> None:
+    """Compute before the first batch, as imports do."""
+    end = time.monotonic() + 9.0
+    while time.monotonic() < end:
+        pass
+
+
 def main() -> None:
     ask = argparse.ArgumentParser()
-    ask.add_argument("kind", choices=("never", "lock", "stopped", "server", "ranks", "pause", "subprocess"))
+    ask.add_argument(
+        "kind", choices=("never", "lock", "stopped", "server", "ranks", "unsent", "pause", "subprocess", "startup")
+    )
     ask.add_argument("--workers", type=int, default=2)
     asked = ask.parse_args()
     if asked.kind == "ranks":
@@ -86,7 +102,10 @@ def main() -> None:
         threading.Thread(target=lambda: (lock.acquire(), held.set(), time.sleep(1000)), daemon=True).start()
         held.wait()
     rows = Rows(asked.kind, silent.getsockname())
-    train(DataLoader(rows, batch_size=4, num_workers=asked.workers), torch.nn.Linear(16, 4))
+    starts = start if asked.kind == "startup" else None
+    collate = unsent if asked.kind == "unsent" else None
+    loader = DataLoader(rows, batch_size=4, num_workers=asked.workers, worker_init_fn=starts, collate_fn=collate)
+    train(loader, torch.nn.Linear(16, 4))
     if asked.kind == "pause":
         time.sleep(2.0)
     if asked.kind == "subprocess":  # the training thread waits for it, and it works

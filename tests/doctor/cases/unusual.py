@@ -11,7 +11,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from checked import PASSES, RANK, SIDE, WORLD, Captions, Loop, Photos, loader_of, photos, picture, train_and_evaluate
+from checked import (
+    PASSES,
+    RANK,
+    SIDE,
+    WORLD,
+    Captions,
+    Loop,
+    Photos,
+    Reshuffled,
+    loader_of,
+    photos,
+    picture,
+    train_and_evaluate,
+)
 from PIL import Image
 from torch.utils.data import IterableDataset, Sampler, Subset, WeightedRandomSampler, get_worker_info
 
@@ -101,6 +114,15 @@ def folds(files: list[str], others: list[str]) -> None:
 
 
 @case
+def folds_of_streams(files: list[str], others: list[str]) -> None:
+    order = random.Random(0).sample(files, len(files))
+    for begin in range(0, len(files), 20):
+        loop, left_out = Loop(), order[begin : begin + 20]
+        loop.train(loader_of(Reshuffled([file for file in order if file not in left_out])))
+        loop.evaluate(loader_of(Reshuffled(left_out, shuffles=False)))
+
+
+@case
 def accuracy_on_training_samples(files: list[str], others: list[str]) -> None:
     loop, loader = Loop(), loader_of(Photos(files, flips=True), shuffle=True)
     evaluations = [loader_of(Photos(some), num_workers=0) for some in (others, files)]
@@ -140,13 +162,13 @@ def a_stream_without_files(files: list[str], others: list[str]) -> None:
 class Shard(IterableDataset[Any]):
     """Rows of one file, of which each worker reads all and keeps its own."""
 
-    def __init__(self, files: list[str]) -> None:
-        self.files = files
+    def __init__(self, files: list[str], *, flips: bool = True) -> None:
+        self.files, self.flips = files, flips
 
     def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()
         for number, file in enumerate(self.files):
-            image = picture(file, flips=bool(torch.rand(()) < 0.5))
+            image = picture(file, flips=self.flips and bool(torch.rand(()) < 0.5))
             if info is None or number % info.num_workers == info.id:
                 yield image, number % 4
 
@@ -154,6 +176,40 @@ class Shard(IterableDataset[Any]):
 @case
 def a_stream_that_reads_all_and_keeps_its_own(files: list[str], others: list[str]) -> None:
     passes(loader_of(Shard(random.Random(0).sample(files, len(files)))))
+
+
+class Held(Shard):
+    """Rows of all files, of which the training and the evaluation each keep a part."""
+
+    def __init__(self, files: list[str], *, is_evaluated: bool) -> None:
+        super().__init__(files, flips=not is_evaluated)
+        self.is_evaluated = is_evaluated
+
+    def __iter__(self) -> Iterator[Any]:
+        rows = enumerate(super().__iter__())
+        return (row for number, row in rows if (number % 5 == 0) == self.is_evaluated)
+
+
+@case
+def streams_that_read_all_and_keep_their_split(files: list[str], others: list[str]) -> None:
+    order = random.Random(0).sample(files, len(files))
+    loop, (train, evaluation) = Loop(), (loader_of(Held(order, is_evaluated=each)) for each in (False, True))
+    for _ in range(PASSES):
+        loop.train(train)
+        loop.evaluate(evaluation)
+
+
+class Permuted(Reshuffled):
+    """Endless stream of permutations of all files, each worker its own."""
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            yield from super().__iter__()
+
+
+@case
+def an_endless_stream_of_permutations(files: list[str], others: list[str]) -> None:
+    passes(loader_of(Permuted(files, by_worker=False)), most=12)
 
 
 @case

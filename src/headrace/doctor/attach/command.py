@@ -141,7 +141,7 @@ class _Running:
         self._look_hangs = Path(settings.folder) / (LOOK_FILE + HANGS)
         self._end_from_s: float | None = None
         """Time from which the command is ended, since it stands still or its look at samples hangs."""
-        self._marks = StandstillMarks(Path(settings.folder), self._descendants)
+        self._marks = StandstillMarks(Path(settings.folder), self._descendants, settings.standstill_s)
         self._standstill: Standstill | None = None
         self._is_stalled = False
 

@@ -263,43 +263,35 @@ SHARED_MEMORY = "/dev/shm"
 
 
 class StandstillMarks:
-    """Marks of training threads that stand still, and the work of the command's processes meanwhile."""
+    """Marks of training threads that stand still, and the work of the command's processes until then.
 
-    def __init__(self, folder: Path, descendants: Descendants) -> None:
-        self._folder, self._descendants = folder, descendants
+    A start-up is no standstill: workers may import for minutes before their first batch, and wait for a server then.
+    """
+
+    def __init__(self, folder: Path, descendants: Descendants, idle_s: float) -> None:
+        """`idle_s`: time for which no process may work if the command stands still."""
+        self._folder, self._descendants, self._idle_s = folder, descendants, idle_s
         self._first_s: float | None = None
-        self._since_s = 0.0
-        self._done_s: dict[int, float] = {}
+        self._looks: list[tuple[float, dict[int, tuple[float, float]]]] = []
+        """Time and work of each look in the last `idle_s`, and of the last one before."""
 
     def stands(self) -> bool:
         """Return True once a training thread stands still, and no process of the command works for it."""
         marks, now = list(self._folder.glob(f"{MARK}*")), time.monotonic()
-        if not marks:
-            self._first_s = None
-        elif self._first_s is None:
-            self._first_s, self._since_s, self._done_s = now, now, self._work_s(marks)
-        elif now - self._since_s >= CHECKED_S:
-            done_s = self._work_s(marks)
-            worked_s = sum(each - self._done_s.get(pid, 0.0) for pid, each in done_s.items())
-            has_idled = worked_s < IDLE_CORES * (now - self._since_s) and done_s.keys() == self._done_s.keys()
-            if has_idled or now - self._first_s > WORKING_S:
-                return True
-            self._since_s, self._done_s = now, done_s
-        return False
-
-    def _work_s(self, marks: Iterable[Path]) -> dict[int, float]:
-        """Return the work of each process so far, in seconds of a core. Ranks that wait for each other may spin."""
-        spinning, found = set[int](), dict[int, float]()
-        for mark in marks:
-            with suppress(OSError):  # its thread moves again
-                spinning.update([int(mark.name.removeprefix(MARK))] if mark.stat().st_size else [])
-        for pid in list(self._descendants.live):
-            with suppress(psutil.Error, OSError):  # it has ended
-                process = psutil.Process(pid)
-                used, moved = process.cpu_times(), process.io_counters()
-                found[pid] = (moved.read_chars + moved.write_chars) / CORE_BYTES_S
-                found[pid] += 0.0 if pid in spinning else used.user + used.system
-        return found
+        self._first_s = None if not marks else self._first_s or now
+        if self._looks and now - self._looks[-1][0] < CHECKED_S:
+            return False
+        self._looks.append((now, {pid: each for pid in self._descendants.live if (each := _work_s(pid)) is not None}))
+        while len(self._looks) > 1 and now - self._looks[1][0] >= self._idle_s:
+            self._looks.pop(0)
+        since, before = self._looks[0]
+        if self._first_s is None or now - since < self._idle_s:
+            return False
+        spinning, worked_s = _spinning(marks), 0.0
+        for pid, done in self._looks[-1][1].items():
+            cpu_s, moved_s = (now_s - then_s for now_s, then_s in zip(done, before.get(pid, (0.0, 0.0)), strict=True))
+            worked_s += moved_s if pid in spinning else moved_s + cpu_s
+        return worked_s < IDLE_CORES * (now - since) or now - self._first_s > WORKING_S
 
     def standstill(self) -> Standstill:
         """Return the state of all processes now."""
@@ -309,3 +301,27 @@ class StandstillMarks:
         except OSError:
             free = None
         return Standstill({pid: one.status for pid, one in self._descendants.live.items()}, free)
+
+
+def _spinning(marks: Iterable[Path]) -> set[int]:
+    """Return the processes that may wait for other ranks at full speed."""
+    found = set[int]()
+    for mark in marks:
+        with suppress(OSError):  # its thread moves again
+            found.update([int(mark.name.removeprefix(MARK))] if mark.stat().st_size else [])
+    return found
+
+
+def _work_s(pid: int) -> tuple[float, float] | None:
+    """Return the work of a process so far, in seconds of a core: of computing, and of reading and writing.
+
+    Waiting for a core counts as computing, and so do ended children. Mapped files are read in bytes, not in chars.
+    """
+    try:
+        process = psutil.Process(pid)
+        used, moved = process.cpu_times(), process.io_counters()
+    except (psutil.Error, OSError):  # it has ended
+        return None
+    delayed_ns = (read_text(f"/proc/{pid}/schedstat") or "0 0").split()[1]
+    moved_bytes = moved.read_chars + moved.write_chars + moved.read_bytes
+    return sum(used) + int(delayed_ns) / 1e9, moved_bytes / CORE_BYTES_S

@@ -13,6 +13,7 @@ from headrace.doctor.causes.cause import LEADS, Cause, Run
 from headrace.doctor.causes.processes import failed_process, hanging
 from headrace.doctor.causes.stages import who
 from headrace.doctor.measure import Finding
+from headrace.doctor.probe.batch_production import LOST
 from headrace.doctor.probe.training.loop_watch import MOVES, STANDS
 from headrace.doctor.quantities import counted, size
 from headrace.doctor.session.model import ProbedProcess, Session
@@ -96,7 +97,8 @@ def standing_ranks(session: Session) -> list[StandingRank]:
         match = STACK.fullmatch(told[-1]) if told else None
         frames = [] if match is None else frames_of(match["stack"])
         if match is not None and frames:
-            rank = process.facts.get("process", {}).get("rank")
+            ranks = (process.facts.get(kind, {}).get("rank") for kind in ("facts", "process"))
+            rank = next((each for each in ranks if each is not None), None)
             name = "The training thread" if rank is None else f"Rank {rank}"
             found.append((rank or 0, StandingRank(process, name, int(match["batches"]), frames)))
     return [one for _, one in sorted(found, key=lambda each: each[0])]
@@ -110,7 +112,7 @@ def stalled_findings(run: Run) -> Iterator[Finding]:
     ranks = [] if standstill is None else standing_ranks(session)
     if not ranks or session.outcome.why not in ("stalled", "interrupted"):
         return
-    causes = (_full_memory, _lost_worker, _slow_sample, _uneven_ranks)
+    causes = (_unsent_batch, _lost_worker, _slow_sample, _uneven_ranks)
     cause = next((found for each in causes if (found := each(session, ranks)) is not None), None)
     code, text, advice = cause or (
         ELSEWHERE,
@@ -120,16 +122,24 @@ def stalled_findings(run: Run) -> Iterator[Finding]:
     yield Finding(code, 1.0, text, "; ".join(f"{one.where}, after {one.batches} batches" for one in ranks), advice)
 
 
-def _full_memory(session: Session, _: Sequence[StandingRank]) -> tuple[str, str, str] | None:
+def _unsent_batch(session: Session, _: Sequence[StandingRank]) -> tuple[str, str, str] | None:
+    """Name a batch that a worker could not send, or shared memory without room for one."""
+    errors = [(one, text) for one in session.processes for text in one.stacks if text.startswith(f"{LOST}: ")]
     standstill = session.outcome.standstill
     free = None if standstill is None else standstill.shared_memory_free
-    if free is None or free >= FULL_BYTES:
-        return None
-    return (
-        MEMORY_FULL,
-        f"The run stands still: /dev/shm is full ({size(free)} free), so workers cannot hand over batches.",
-        LARGER,
-    )
+    if free is not None and (free < FULL_BYTES or any(NO_MEMORY.search(text) for _, text in errors)):
+        return (
+            MEMORY_FULL,
+            f"The run stands still: /dev/shm is full ({size(free)} free), so workers cannot hand over batches.",
+            LARGER,
+        )
+    for worker, text in errors:
+        return (
+            WORKER,
+            f"The run stands still: {who(session, worker)} cannot send a batch: {text.partition(': ')[2]}.",
+            "Return tensors, arrays and plain values from the dataset and from collate_fn: batches are pickled.",
+        )
+    return None
 
 
 def _failed_without_memory(session: Session) -> Finding | None:
@@ -227,7 +237,7 @@ _STANDS = "No step ended and no batch arrived for 30 s, and 20 times as long as 
 CAUSE = Cause(
     findings={
         RANKS: f"{_STANDS}; ranks wait in a collective for one that had fewer batches.",
-        WORKER: f"{_STANDS}; a worker is stopped, or has died.",
+        WORKER: f"{_STANDS}; a worker is stopped, has died, or cannot send a batch.",
         LOCK_HELD: f"{_STANDS}; a sample waits for a lock.",
         SERVER_SILENT: f"{_STANDS}; a sample waits for a server.",
         SAMPLE: f"{_STANDS}; a sample is not returned.",

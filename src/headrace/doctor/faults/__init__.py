@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from headrace.doctor.explain.look import Look
-from headrace.doctor.faults.evaluation_faults import leaked_split
+from headrace.doctor.faults.evaluation_faults import leaked_split, leaked_streams
 from headrace.doctor.faults.fault_kinds import Explained, leaf_name, leaf_role
 from headrace.doctor.faults.fault_patches import add_patches
 from headrace.doctor.faults.fault_pictures import FaultPicture, fault_pictures
@@ -96,6 +96,7 @@ SESSION_CHECKS: tuple[Callable[[Session], Iterator[DataFault]], ...] = (
     unequal_ranks,
     class_order_of_streams,
     leaked_keys,
+    leaked_streams,
     embedded_padding,
 )
 """Checks of what all processes recorded."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from headrace.doctor.explain.look import Look
 from headrace.doctor.faults.fault_kinds import INTENDED, FaultKind
-from headrace.doctor.faults.process_faults import FirstOfPass, first_of_passes, loader_place
+from headrace.doctor.faults.process_faults import FirstOfPass, files_of_samples, first_of_passes, loader_place
 from headrace.doctor.session.after_run import DataFault
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.trainers import Trainer
@@ -22,6 +22,9 @@ _CHANCE = 1e-3
 """Maximum probability that training files of a run are all listed by another run that splits by another seed."""
 _MOST_COMPARED = 8
 """Maximum number of files of one name that are compared with a file."""
+
+_LEAST = 8
+"""Minimum number of files of samples: of fewer, one for each may be chance."""
 
 
 class _Batch(NamedTuple):
@@ -34,8 +37,9 @@ LEAKED_SPLIT = FaultKind(
     "leaked-split",
     "{who} {what}: {some}.",
     "Split the list of files once, before copies are added, and give each dataset its own part.",
-    "files opened for first batches of an evaluation are listed for samples of the training loader, "
-    "or are their copies. `unless intended` if it reads nothing else; none then if another evaluation does",
+    "files opened for first batches of an evaluation are listed for samples of the training loader, or are their "
+    "copies; or are those of a training stream, one for each sample of both. `unless intended` if it reads nothing "
+    "else; none then if another evaluation does",
 )
 
 
@@ -76,6 +80,33 @@ def leaked_split(
                 who=f"The evaluation at {loader_place(trainer, number)}",
                 place=loader_place(trainer, number),
                 what=f"{what}{samples} samples",
+                some=sorted(shared),
+            )
+
+
+def leaked_streams(session: Session) -> Iterator[DataFault]:
+    """Yield evaluations that read files of the latest training stream, one for each sample of both."""
+    evaluated: dict[tuple[int, int], list[FirstOfPass]] = {}
+    for one in first_of_passes(session, least=1, feeds=False):
+        its = evaluated.setdefault(one.loader, [])
+        its += [one] if not its or one.pass_ is its[0].pass_ else []
+    leaks = {}
+    streamed = [one for one in first_of_passes(session) if one.batches[0].keys is None]
+    for loader, its in evaluated.items():
+        before = [one for one in streamed if one.trainer is its[0].trainer and one.pass_.start < its[0].pass_.start]
+        last = max((one.pass_.start for one in before), default=0)
+        trained = files_of_samples([one for one in before if one.pass_.start == last])
+        read = files_of_samples(its)
+        if trained.keys() == read.keys() and min(map(len, (*trained.values(), *read.values())), default=0) >= _LEAST:
+            files, listed = (set[str]().union(*each.values()) for each in (read, trained))
+            leaks[loader] = its, files, files & listed
+    for its, files, shared in leaks.values():
+        if shared and (files - shared or all(each for _, _, each in leaks.values())):
+            yield LEAKED_SPLIT.found(
+                certainty="certain" if files - shared else INTENDED,
+                who=f"The evaluation at {its[0].place}",
+                place=its[0].place,
+                what=f"reads {len(shared)} of the training stream's files among its {len(files)}",
                 some=sorted(shared),
             )
 

@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 from headrace.doctor.faults.evaluation_faults import LEAKED_SPLIT
 from headrace.doctor.faults.fault_kinds import INTENDED, FaultKind
 from headrace.doctor.faults.process_faults import (
+    FIRST_BATCHES,
     SHARED_SAMPLES,
     FirstOfPass,
+    files_of_samples,
     first_of_passes,
     loader_facts,
     loader_place,
@@ -120,9 +122,9 @@ def shared_keys(session: Session) -> Iterator[DataFault]:
             rows = [rows_of(each.trainer, each.pass_.number) for each in (one, other)]
             share = max((_common(*map(set, pair)) for pair in _telling(*rows)), default=0.0)
             what = f"{max(map(len, rows[0].values()), default=0):,} rows of a pass"
-            firsts = [_firsts_of(session, each) for each in (one, other)]
-            if share < _SHARED and any(_read_alike(*pair) for pair in product(*firsts)):
-                share, what = 1.0, "files of two first batches"
+            sides = [_firsts_of(session, each) for each in (one, other)]
+            if share < _SHARED and _read_alike(*sides, is_whole=bool(one.keys.is_whole and other.keys.is_whole)):
+                share, what = 1.0, "files of a pass"
         if share >= _SHARED:
             who = f"{one.trainer.rank}, {other.trainer.rank}"
             how = f"{share:.0%} of the {what} are the same"
@@ -204,7 +206,7 @@ WORKER_DUPLICATES = FaultKind(
     "Split the samples in __iter__: islice(samples, info.id, None, info.num_workers), with "
     "info = torch.utils.data.get_worker_info().",
     "nine in ten rows of a pass over an iterable dataset come from two workers, by a leaf whose rows differ, whatever "
-    "their order",
+    "their order; or nine in ten files, each of which is read for one sample",
 )
 
 
@@ -221,9 +223,9 @@ def worker_duplicates(session: Session) -> Iterator[DataFault]:
                 yield WORKER_DUPLICATES.found(who=who, number=one.pass_.number, how=how, place=one.place)
                 return
         for former, latter in combinations(_firsts_of(session, one), 2):
-            if _read_alike(former, latter):
+            if _read_alike([former], [latter], is_whole=bool(one.keys.is_whole)):
                 who = f"{former.maker.worker} and {latter.maker.worker}"
-                how = "their first two batches are made from the same files"
+                how = "they read the same files, one for each sample"
                 yield WORKER_DUPLICATES.found(who=who, number=one.pass_.number, how=how, place=one.place)
                 return
 
@@ -234,11 +236,22 @@ def _firsts_of(session: Session, one: KeyedPass) -> list[FirstOfPass]:
     return [each for each in firsts if each.pass_ is one.pass_ and each.batches[0].keys is None]
 
 
-def _read_alike(one: FirstOfPass, other: FirstOfPass) -> bool:
-    """Return True if two processes read the same files in the same order, one or more for each sample of a batch."""
-    files = [[batch.files for batch in each.batches] for each in (one, other)]
-    pairs = zip(files[0], one.samples, strict=True)
-    return files[0] == files[1] and all(len(set(some)) >= count > 1 for some, count in pairs)
+def _read_alike(ones: Sequence[FirstOfPass], others: Sequence[FirstOfPass], *, is_whole: bool) -> bool:
+    """Return True if two sides of a pass read the same files, one or more for each sample of the first batches.
+
+    In a whole pass, their order may differ: then each file has to be that of one sample.
+    """
+    if is_whole:
+        files = [files_of_samples(side) for side in (ones, others)]
+        kinds = [(files[0][kind], files[1][kind]) for kind in files[0].keys() & files[1].keys()]
+        if any(min(map(len, pair)) >= _LEAST_ROWS and _common(*pair) >= _SHARED for pair in kinds):
+            return True
+    for one, other in product(ones, others):
+        firsts = [[batch.files for batch in each.batches[:FIRST_BATCHES]] for each in (one, other)]
+        counted = zip(firsts[0], one.samples, strict=False)
+        if firsts[0] == firsts[1] and all(len(set(files)) >= count > 1 for files, count in counted):
+            return True
+    return False
 
 
 def _rows_by_worker(session: Session, one: KeyedPass) -> dict[int, dict[str, list[str]]]:

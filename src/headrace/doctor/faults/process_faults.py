@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -16,7 +18,7 @@ from headrace.doctor.session.trainers import (
     TrainerPass,
 )
 
-_BATCHES = 2
+FIRST_BATCHES = 2
 """Number of first batches that each process digests, and that a proof needs."""
 _LEAST_ROWS = 4
 """Minimum number of distinct rows in each batch: equal constants prove nothing."""
@@ -118,7 +120,7 @@ def _is_telling(batches: Sequence[Sequence[tuple[str, str, int]]]) -> bool:
     return any(second.get(path, digest) != digest for path, digest in first.items())
 
 
-def first_of_passes(session: Session, least: int = _BATCHES, *, feeds: bool = True) -> Iterator[FirstOfPass]:
+def first_of_passes(session: Session, least: int = FIRST_BATCHES, *, feeds: bool = True) -> Iterator[FirstOfPass]:
     """Yield the first batches, at least `least`, of each process in each pass that feeds training.
 
     With `feeds` False, of each evaluation: a pass of the training thread, begun after training, that feeds no step.
@@ -133,6 +135,15 @@ def first_of_passes(session: Session, least: int = _BATCHES, *, feeds: bool = Tr
                 batches = [each for each in maker.first if each.epoch == pass_.epoch]
                 if len(batches) >= least:
                     yield FirstOfPass(trainer, pass_, maker, batches)
+
+
+def files_of_samples(firsts: Sequence[FirstOfPass]) -> dict[str, set[str]]:
+    """Return the files that processes opened, by suffix, if there are as many as samples: then each has its own."""
+    found = defaultdict[str, set[str]](set)
+    for path in (path for one in firsts for batch in one.batches for path in batch.files):
+        found[os.path.splitext(path)[1]].add(path)
+    count = sum(sum(one.samples) for one in firsts)
+    return {suffix: files for suffix, files in found.items() if len(files) == count}
 
 
 def passes_that_feed(trainer: Trainer) -> set[int]:

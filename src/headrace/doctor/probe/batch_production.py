@@ -18,7 +18,8 @@ from .stages import Account, CallTimer, Totals
 
 _FIRST_PAUSE_NS = 1_000_000_000
 _LONGEST_PAUSE_NS = 64_000_000_000
-"""Oldest garbage collector generation, which a full collection covers."""
+LOST = "lost"
+"""Kind of the stack record with the error of a batch that could not be sent."""
 
 
 @dataclass(eq=False)
@@ -169,6 +170,10 @@ class BatchRecorder:
             records.append(remote)
             self._ended = 0
         return records
+
+    def lost(self, error: Exception) -> None:
+        """Write that a batch cannot be sent: the loader prints the error, and its `next()` waits for the batch."""
+        self._write_held(("stack", self._clock.now_us(), LOST, f"{type(error).__name__}: {error}"))
 
     def _hung(self, batch: ProducedBatch, taken_ns: int, stack: str) -> None:
         where = f"batch {batch.index} of epoch {batch.epoch}"

@@ -79,7 +79,10 @@ class ErrorLine(EvidenceLine, tag="error"):
 
 
 class StackLine(EvidenceLine, tag="stack"):
-    """Stack of a batch that hangs (`hung`), or of a training thread that stands still (`stands`) or moves (`moves`)."""
+    """Stack of a batch that hangs (`hung`), or of a training thread that stands still (`stands`) or moves (`moves`).
+
+    Also the error of a batch that could not be sent (`lost`).
+    """
 
     time: Time
     what: str
@@ -268,7 +271,7 @@ class BatchLine(EvidenceLine, tag="batch"):
 
 
 class FirstLine(EvidenceLine, tag="first"):
-    """One of the first two batches of a pass in its process; none with `--observe`."""
+    """One of the first two batches of a pass in its process, or any of a stream in a check; none with `--observe`."""
 
     epoch: int
     index: int

@@ -12,7 +12,7 @@ from typing import Any, Callable
 
 from ..batch_production import BatchRecorder, ProducedBatch
 from ..evidence_file import EvidenceFile
-from ..look.first_batches import MOST_FIRST, FirstBatchDigests
+from ..look.first_batches import MOST_FIRST, MOST_STREAMED, FirstBatchDigests
 from ..patches import Fault, Function, Patches
 from ..settings import SessionClock
 from ..stages import NOBODY, CallTimer, timed
@@ -108,7 +108,8 @@ class _FetchHook:
         return fetch
 
     def first(self, known: _Fetches, fetcher: Any) -> FirstBatchDigests | None:
-        if self._evidence is None or known.fetched >= MOST_FIRST:
+        most = MOST_STREAMED if self._is_check and hasattr(fetcher, "dataset_iter") else MOST_FIRST
+        if self._evidence is None or known.fetched >= most:
             known.first = None
         elif known.fetched == 0:
             opened = self._batches.opened
@@ -330,6 +331,7 @@ class _DataQueue:
         self._sending: ProducedBatch | None = None
         self._serialise = 0
         self._end, self._written = batches.guard(self._end_batch), batches.guard(self._write_sent)
+        self._lost = batches.guard(batches.lost)
         self._put, self._send = queue.put, queue._send_bytes
         queue.put, queue._send_bytes = self.put, self.send
         patches.around(ForkingPickler, "dumps", self._dumps)
@@ -351,7 +353,11 @@ class _DataQueue:
         if batch is None:
             return original(cls, message, *args, **kwargs)
         started = time.monotonic_ns()
-        data = original(cls, message, *args, **kwargs)
+        try:
+            data = original(cls, message, *args, **kwargs)
+        except Exception as error:
+            self._lost(error)
+            raise
         self._serialise = time.monotonic_ns() - started
         self._sending = batch
         return data

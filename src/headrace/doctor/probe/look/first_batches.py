@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ..settings import SessionClock
 
 MOST_FIRST = 2
+MOST_STREAMED = 2000
+"""Batches of a stream, which has no keys, whose opened files are written in a check."""
 _MOST_NUMBERS, _MOST_LEVELS = 64, 3
 _LARGEST = 1e15
 _LIBRARIES = ("torch.", "numpy.", "builtins", "PIL.", "collections")
@@ -44,20 +46,26 @@ class FirstBatchDigests:
             else generators_of(fetcher.dataset)
         )
         self._before: dict[str, str] = {}
+        self._left = MOST_FIRST
 
     def begin(self) -> None:
         self._before = self._states()
         self._opened.noted = []
 
     def end(self, batch: ProducedBatch, keys: Any, values: Any) -> None:
-        """Write the batch, and whether a global generator was drawn from: samples then depend on their worker."""
+        """Write the batch, and whether a global generator was drawn from: samples then depend on their worker.
+
+        Batches after the first ones have files and state only.
+        """
         noted, self._opened.noted = self._opened.noted or [], None
         before, after = self._before, self._states()
         files = [self._evidence.name(path) for path in noted]
         rows = [] if self._is_stream else [(name, before[name], after[name]) for name in before]
         drawn = None if self._is_stream else digest_of_keys(keys)
         state = numbers_of(self._dataset)
-        self._evidence.write(("first", batch.epoch, batch.index, drawn, row_digests(values), rows, files, state))
+        digests = row_digests(values) if self._left > 0 else []
+        self._left -= 1
+        self._evidence.write(("first", batch.epoch, batch.index, drawn, digests, rows, files, state))
         if any(before[name] != after[name] for name in GLOBAL if name in before):
             self._evidence.write(("facts", self._clock.now_us(), {"draws": True}))
 

@@ -227,14 +227,19 @@ class StepLimit:
 class StandstillWatch:
     """Thread that looks at the training thread twice a second, from its first batch on."""
 
-    def __init__(self, settings: ProbeSettings, evidence: EvidenceFile, clock: SessionClock) -> None:
+    def __init__(
+        self, settings: ProbeSettings, evidence: EvidenceFile, clock: SessionClock, is_fetching: Callable[[], bool]
+    ) -> None:
+        """`is_fetching`: returns True while the training thread waits for a batch."""
         self._folder, self._evidence, self._clock = settings.folder, evidence, clock
         self._most_ns = round(settings.standstill_s * 1e9)
-        self._halt: threading.Event | None = None
+        self._is_fetching = is_fetching
+        self.has_peers = int(os.environ.get("WORLD_SIZE") or 1) > 1
+        """True if other ranks train with this one."""
         self.forked()
 
     def forked(self) -> None:
-        self._halt = None
+        self._halt: threading.Event | None = None
         self._batches = self._steps = 0
         self._moved_ns = self._usual_ns = 0
         self._is_told = self._is_marked = False
@@ -287,7 +292,7 @@ class StandstillWatch:
                 return
             used = _cpu_ns(thread)
             at = next(((code, line) for code, line in stack if is_users(code.co_filename)), stack[:1])
-            if place != at or (used - cpu > BUSY * (now() - since) and not _may_spin()):
+            if place != at or (used - cpu > BUSY * (now() - since) and not self._may_spin()):
                 place, since, cpu = at, now(), used
             elif now() - since >= SAME * self._most_ns and self._moved_ns == moved:
                 self._tell(stack, still_ns)
@@ -300,7 +305,7 @@ class StandstillWatch:
         if not self._is_marked and still_ns >= max(self._most_ns, TIMES * self._usual_ns):
             self._is_marked = True
             with suppress(OSError), open(self._mark(), "w", encoding="utf-8") as file:
-                file.write("spins" if _may_spin() else "")
+                file.write("spins" if self._may_spin() else "")
 
     def _tell_moved(self) -> None:
         if self._is_told:
@@ -309,6 +314,10 @@ class StandstillWatch:
             with suppress(OSError):
                 os.remove(self._mark())
         self._is_told = self._is_marked = False
+
+    def _may_spin(self) -> bool:
+        """Return True if the thread may wait for other ranks at full speed, as a CUDA stream does."""
+        return self.has_peers and not self._is_fetching()
 
     def _mark(self) -> str:
         return os.path.join(self._folder, f"{MARK}{os.getpid()}")
@@ -320,8 +329,3 @@ def _cpu_ns(thread: int) -> int:
         return time.clock_gettime_ns(time.pthread_getcpuclockid(thread))
     except OSError:
         return 0
-
-
-def _may_spin() -> bool:
-    """Return True if a rank may wait for the others at full speed, as a CUDA stream does."""
-    return int(os.environ.get("WORLD_SIZE") or 1) > 1

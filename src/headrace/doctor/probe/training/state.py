@@ -114,10 +114,17 @@ class RankGroup:
     def __init__(self) -> None:
         self.distributed: Any = None
         """torch.distributed, once imported."""
+        self._rank: int | None = None
 
     def world_size(self) -> int:
         is_joined = self.distributed is not None and self.distributed.is_initialized()
         return int(self.distributed.get_world_size()) if is_joined else 1
+
+    def joined(self) -> int | None:
+        """Return this process's rank once it has joined others, at the first call since then; otherwise None."""
+        rank = self.distributed.get_rank() if self.world_size() > 1 else None
+        is_new, self._rank = rank != self._rank, rank
+        return rank if is_new else None
 
     def agree(self, question: str, vote: Any, merge: Callable[[list[Any]], Any]) -> Any:
         """Return `merge(votes)` of all ranks, the same on each of them; without other ranks, this process decides.

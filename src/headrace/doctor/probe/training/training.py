@@ -60,7 +60,7 @@ class TrainingObserver:
         self.looked = LookedLoader(settings, note)
         self.replay = LoopReplay(state)
         self.windows = Windows(state, self.replay)
-        self.standstill = StandstillWatch(settings, evidence, clock)
+        self.standstill = StandstillWatch(settings, evidence, clock, lambda: self.thread.is_fetching)
         self.short = ShortPasses(state)
         self.inputs: ModelInputs | None = None
         self.at_close: list[Callable[[], None]] = []
@@ -100,6 +100,9 @@ class TrainingObserver:
     def pass_begun(self, number: int, start: int, with_grad: bool) -> None:
         self.pass_failed()
         if get_ident() == self.thread.observed:
+            if (rank := self.group.joined()) is not None:
+                self.standstill.has_peers = True
+                self.evidence.write(("facts", self.clock.now_us(), {"rank": rank}))
             self.state.steps.note(PassEvent(BEGUN, number, start, now(), with_grad))
 
     def pass_failed(self) -> None:
