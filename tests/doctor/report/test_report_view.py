@@ -70,12 +70,6 @@ def test_the_rank_that_waits_longest_comes_first_with_its_loaders() -> None:
     assert ["rank 1" in line for line in lines if re.match(r"\d workers? \(", line)] == [True, False]
 
 
-def test_trainings_of_one_rank_are_told_apart() -> None:
-    (budget,) = made_diagnosis().budgets
-    lines = lines_of(replace(made_diagnosis(), budgets=[replace(budget, pid=pid) for pid in (11, 12)]))
-    assert [line[:18] for line in lines if line.startswith("Process ")] == ["Process 11, rank 0", "Process 12, rank 0"]
-
-
 def test_ranks_come_late_ones_first_with_what_makes_them_late() -> None:
     lines = [line for line in lines_of(made_ranks()) if re.match(r"rank \d \d", line)]
     assert [line[:6] for line in lines] == ["rank 1", "rank 0"]

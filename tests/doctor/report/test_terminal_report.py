@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from machine_findings import quantities
 from made_reports import DIED, made_diagnosis, made_prescription, made_ranks, made_session
 from made_sessions import field_names, replace
-from report_pages import AGAIN, GOLDEN, printed, text
+from report_pages import GOLDEN, printed, text
 from rich.cells import cell_len
-from rich.console import Console
 
 from headrace.doctor.causes import Edit, Prescription
 from headrace.doctor.measure.diagnosis import Diagnosis, LoaderProduction, Statement, StepBudget
@@ -25,7 +24,7 @@ from headrace.doctor.report.html_page import html_page
 from headrace.doctor.report.outputs import document
 from headrace.doctor.report.terminal_layout import safe, safe_json
 from headrace.doctor.report.view import report_view
-from headrace.doctor.session.model import CommandOutcome, Session, SessionNote
+from headrace.doctor.session.model import CommandOutcome, SessionNote
 from headrace.doctor.session.storage import decode_session
 
 NOTHING = Diagnosis(Statement("no-training", "No training was seen."), None, "cpu")
@@ -108,10 +107,6 @@ def test_no_line_is_wider_than_the_terminal(width: int, encoding: str) -> None:
         assert max(map(cell_len, page.splitlines())) <= width
 
 
-def test_a_terminal_narrower_than_sixty_gets_sixty() -> None:
-    assert printed(made_session(), made_diagnosis(), width=20) == printed(made_session(), made_diagnosis(), width=60)
-
-
 def test_colours_the_wait_by_its_share() -> None:
     shown = printed(made_session(), made_diagnosis(), colour=True, verbose=True)
     wait = next(line for line in shown.splitlines() if "data wait" in line)
@@ -125,19 +120,6 @@ def test_colours_change_nothing_else() -> None:
     plain = printed(made_session(), made_diagnosis())
     coloured = ESCAPES.sub("", printed(made_session(), made_diagnosis(), colour=True))
     assert [line.rstrip() for line in coloured.splitlines()] == plain.splitlines()
-
-
-def test_no_colour_where_nobody_wants_any(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from headrace.doctor.report.terminal import show
-
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    with Console(force_terminal=True, width=100).capture() as captured:
-        pass
-    console = Console(force_terminal=True, width=100)
-    with console.capture() as captured:
-        show(report_view(made_session(), made_diagnosis()), console)
-    assert not re.search(r"\x1b\[[0-9;]*3[0-9]", captured.get())
 
 
 def test_a_command_that_failed_shows_its_last_words() -> None:
@@ -164,18 +146,6 @@ def test_a_long_note_begins_with_its_last_line() -> None:
     note = shown.partition("thread-died (process 7): ")[2].partition("  • ")[0]
     assert note.startswith("ValueError: odd\n")
     assert len(note.splitlines()) == 3
-
-
-def test_a_session_without_anything_is_short() -> None:
-    session = Session("", "measure", "", None, 0, CommandOutcome(["x"], 0, "finished", 1_000_000))
-    lines = printed(session, NOTHING).splitlines()
-    assert lines[0] == NOTHING.verdict.text
-    assert len(lines) < 8
-
-
-def test_the_text_is_the_whole_report() -> None:
-    shown = printed(made_session(), made_diagnosis(), verbose=True)
-    assert text(report_view(made_session(), made_diagnosis(), again=AGAIN)) == shown
 
 
 def _with_long_remedies() -> Prescription:
@@ -291,11 +261,6 @@ def _shapes(page: str) -> set[tuple[str, tuple[str, ...]]]:
     return found
 
 
-def test_markup_is_shown_and_not_followed() -> None:
-    session = replace(made_session(), outcome=replace(made_session().outcome, command=["[red]x[/red]"]))
-    assert "'[red]x[/red]'" in printed(session, made_ranks())
-
-
 @given(st.text())
 def test_what_is_safe_stays_and_the_rest_is_one_line_of_seen_characters(anything: str) -> None:
     shown = safe(anything)
@@ -310,12 +275,6 @@ def test_json_keeps_its_meaning(anything: str) -> None:
     shown = safe_json(json.dumps({"x": anything}, ensure_ascii=False))
     assert json.loads(shown) == {"x": anything}
     assert _dangerous(shown) == []
-
-
-def test_ordinary_names_of_every_script_stay_as_they_are() -> None:
-    names = "bücher/映像/фото/صورة/😀 (1).png"
-    assert safe(names) == names
-    assert safe(names, ascii_only=True).startswith("b\\xfccher/\\u6620")
 
 
 def _dangerous(shown: str) -> list[str]:
