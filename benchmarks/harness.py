@@ -199,14 +199,10 @@ class Mapped:
 
 
 def process_json(*command: Any, **environment: str) -> Any:
-    """Run Python with these arguments, and return the JSON of its last line."""
-    ran = subprocess.run(
-        [sys.executable, *map(str, command)],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | environment,
-    )
+    """Run Python with these arguments and this harness, and return the JSON of its last line."""
+    settings = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | environment
+    command = [sys.executable, *map(str, command)]
+    ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=settings)
     return json.loads(ran.stdout.splitlines()[-1])
 
 
