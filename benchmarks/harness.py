@@ -128,6 +128,22 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
     return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
 
 
+def finish_device(device: str) -> None:
+    """Wait until the device has done all its work."""
+    if device != "cpu":
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def require_device(device: str) -> None:
+    """End the script if it asks for a CUDA device that is not there."""
+    import torch
+
+    if device != "cpu" and not torch.cuda.is_available():
+        raise SystemExit("skipped: torch sees no CUDA device here, so there is nothing to measure")
+
+
 # --- photographs and files ---
 
 
