@@ -10,7 +10,6 @@ their own. FOLDER holds photographs in class folders; 3,000 samples are views of
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from harness import arguments, head, row
 from PIL import Image
 
 import headrace as hr
@@ -279,20 +279,18 @@ def outcome(judgement: Judgement) -> str:
     return "not enough seen" + (f": {max(samples):,}" if None not in samples else "")
 
 
-def print_power(folder: Path, counts: list[int], only: str) -> None:
-    columns = [(count, seed) for count in counts for seed in (0, 1)]
-    heads = [f"{count:,} samples, {'un' * seed}equal seeds" for count, seed in columns]
-    print("| planted difference | " + " | ".join(heads) + " |\n|---|" + "---|" * len(heads))
+def print_power(args: Any) -> None:
+    columns = [(count, seed) for count in args.samples for seed in (0, 1)]
+    print(head("planted difference", *(f"{count:,} samples, {'un' * seed}equal seeds" for count, seed in columns)))
     observed: dict[str, LoaderObservation] = {}
-    for name in pairs(Made(folder, 1)):
+    for name in (name for name in pairs(Made(args.folder, 1)) if args.only in name):
         cells = []
-        for count, seed in columns if only in name else []:
-            before, after = pairs(Made(folder, count))[name]
+        for count, seed in columns:
+            before, after = pairs(Made(args.folder, count))[name]
             if (first := repr(before)) not in observed:
                 observed[first] = observe("before", before)
             cells.append(outcome(judge(observed[first], observe("after", replace(after, seed=seed)))))
-        if cells:
-            print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+        print(row(name, *cells), flush=True)
 
 
 def resampled(pair: tuple[Made, Made], runs: int) -> Iterator[tuple[LoaderObservation, LoaderObservation]]:
@@ -302,10 +300,8 @@ def resampled(pair: tuple[Made, Made], runs: int) -> Iterator[tuple[LoaderObserv
     for _ in range(runs):
         first = draw.permutation(12)[:2]
         second = first if pair[0].seed == pair[1].seed else draw.permutation(12)[:2]
-        one, other = (
-            LoaderObservation("equal", tuple(each[n] for n in chosen))
-            for each, chosen in zip(epochs, (first, second), strict=True)
-        )
+        chosen = zip(epochs, (first, second), strict=True)
+        one, other = (LoaderObservation("equal", tuple(each[n] for n in numbers)) for each, numbers in chosen)
         yield one, other
 
 
@@ -316,34 +312,23 @@ def redrawn(pair: tuple[Made, Made], runs: int) -> Iterator[tuple[LoaderObservat
         yield one, other
 
 
-def print_alarms(folder: Path, count: int, runs: int, only: str, fresh: bool) -> None:
-    print("| equal loaders | alarms | not enough seen | runs | s |\n|---|---|---|---|---|")
-    for name, pair in equal_pairs(Made(folder, count)).items():
-        if only not in name:
-            continue
-        began, verdicts = time.perf_counter(), []
-        for one, other in redrawn(pair, runs) if fresh else resampled(pair, runs):
-            judgement = judge(one, other)
-            verdicts.append(judgement.verdict)
-            if judgement.differences:
-                print(judgement.differences)
-        alarms, unseen = verdicts.count("different"), verdicts.count("not enough seen")
-        print(f"| {name} | {alarms} | {unseen} | {runs} | {time.perf_counter() - began:.0f} |", flush=True)
+def print_alarms(args: Any) -> None:
+    print(head("equal loaders", "alarms", "not enough seen", "runs", "s"))
+    for name, pair in equal_pairs(Made(args.folder, args.samples[0])).items():
+        if args.only in name:
+            began, verdicts = time.perf_counter(), []
+            for one, other in (redrawn if args.fresh else resampled)(pair, args.runs):
+                judgement = judge(one, other)
+                verdicts.append(judgement.verdict)
+                if judgement.differences:
+                    print(judgement.differences)
+            counts = (verdicts.count(verdict) for verdict in ("different", "not enough seen"))
+            print(row(name, *counts, args.runs, f"{time.perf_counter() - began:.0f}"), flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--samples", type=int, nargs="+", default=[600, 3000])
-    parser.add_argument("--equal", action="store_true")
-    parser.add_argument("--runs", type=int, default=100)
-    parser.add_argument("--fresh", action="store_true")
-    parser.add_argument("--only", default="")
-    options = parser.parse_args()
-    if options.equal:
-        print_alarms(options.folder, options.samples[0], options.runs, options.only, options.fresh)
-    else:
-        print_power(options.folder, options.samples, options.only)
+    args = arguments(__doc__, "folder", samples=[600, 3000], equal=False, runs=100, fresh=False, only="")
+    (print_alarms if args.equal else print_power)(args)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ import tarfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +38,14 @@ def arguments(doc: str | None, *paths: str, **options: Any) -> argparse.Namespac
     for path in paths:
         parser.add_argument(path.rstrip("?"), type=Path, nargs="?" if path.endswith("?") else None)
     for name, default in options.items():
-        match default:
-            case dict():
-                kind = default
-            case bool():
-                kind = {"action": "store_true"}
-            case type():
-                kind = {"type": default}
-            case list():
-                kind = {"type": type(default[0]), "nargs": "+", "default": default}
-            case tuple():
-                kind = {"choices": default, "default": default[0]}
-            case _:
-                kind = {"type": type(default), "default": default}
+        kind = (
+            default if isinstance(default, dict)
+            else {"action": "store_true"} if default is False
+            else {"type": default} if isinstance(default, type)
+            else {"type": type(default[0]), "nargs": "+", "default": default} if isinstance(default, list)
+            else {"choices": default, "default": default[0]} if isinstance(default, tuple)
+            else {"type": type(default), "default": default}
+        )  # fmt: skip
         parser.add_argument(f"--{name.replace('_', '-')}", **kind)
     return parser.parse_args()
 
@@ -63,13 +57,8 @@ def machine() -> str:
 
     here = environment()
     versions = ", ".join(f"{name} {version}" for name, version in here.packages.items())
-    return (
-        f"{here.cpu}, {here.cores} cores, {_core.best_level()}, load {os.getloadavg()[0]:.1f}, {here.date[:10]}; "
-        f"Python {here.python}, {versions}"
-    )
-
-
-# --- timing ---
+    about = f"{here.cpu}, {here.cores} cores, {_core.best_level()}, load {os.getloadavg()[0]:.1f}, {here.date[:10]}"
+    return f"{about}; Python {here.python}, {versions}"
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -144,16 +133,11 @@ def require_device(device: str) -> None:
         raise SystemExit("skipped: torch sees no CUDA device here, so there is nothing to measure")
 
 
-# --- photographs and files ---
-
-
 def jpegs(folder: Path, most: int | None = None, *, more_than: int = 0) -> list[Path]:
     """List the JPEGs below a folder, at most so many."""
     found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))[:most]
     if len(found) <= more_than:
-        raise SystemExit(
-            f"expected more than {more_than} JPEGs below {folder}, got {len(found)}; make_photos.py makes some"
-        )
+        raise SystemExit(f"expected more than {more_than} JPEGs below {folder}, got {len(found)}")
     return found
 
 
@@ -211,9 +195,6 @@ class Mapped:
         return self.get(self.items[index])
 
 
-# --- processes ---
-
-
 def process_json(*command: Any, **environment: str) -> Any:
     """Run Python with these arguments and this harness, and return the JSON of its last line."""
     settings = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | environment
@@ -224,13 +205,11 @@ def process_json(*command: Any, **environment: str) -> Any:
 
 def memory_mb(*names: str) -> list[float]:
     """Read figures of this process's /proc/self/status and smaps_rollup, in MB."""
-    found = {}
+    found: dict[str, float] = {}
     for file in ("status", "smaps_rollup"):
-        with suppress(OSError):
-            for line in Path(f"/proc/self/{file}").read_text().splitlines():
-                name, _, value = line.partition(":")
-                if value.endswith("kB"):
-                    found[name] = int(value.split()[0]) / 1e3
+        if not found.keys() >= set(names):  # reading the second takes long in a large process
+            lines = re.findall(r"^(\w+):\s+(\d+) kB$", Path(f"/proc/self/{file}").read_text(), re.MULTILINE)
+            found |= {name: int(size) / 1e3 for name, size in lines}
     return [found[name] for name in names]
 
 
@@ -245,9 +224,6 @@ def callgrind(*command: Any) -> int:
 def count_instructions(switch: str) -> None:
     """Switch callgrind's count in this process "on" or "off"."""
     subprocess.run(["callgrind_control", f"--instr={switch}", str(os.getpid())], check=True, capture_output=True)
-
-
-# --- tables ---
 
 
 def row(*cells: object) -> str:
