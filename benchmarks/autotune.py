@@ -98,7 +98,7 @@ def free(make, args):
     def tuned():
         """Start from the worst; a public Loader begins with all cores."""
         loaders.append(make())
-        loaders[-1]._feed.tuner.restart(Setting(1, 1))
+        loaders[-1]._feed.tuner.setting = Setting(1, 1)
         return loaders[-1]
 
     print("\nfree: a consumer that does nothing")
