@@ -13,54 +13,45 @@ look-up for Solarize, Equalize a channel at a time. `copy` is the bound of memor
 the peers' image by their own means. Recipes are means over 24 draws.
 """
 
-from __future__ import annotations
-
-import argparse
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from functools import partial
-from typing import Any
+from statistics import fmean
 
 import numpy as np
+from harness import arguments, machine, ratio
+from harness import seconds as wall_s
 
 PEERS = ("torchvision", "Pillow", "OpenCV")
 DRAWS = 24
-Calls = dict[str, dict[str, list[Callable[[], object]]]]
-"""By operation and library: calls whose mean counts."""
 
 
-def picture(size: int) -> np.ndarray:
+def picture(size):
     """Noise under a moving mean of five by five pixels."""
     noise = np.random.default_rng(0).integers(0, 256, (size + 4, size + 4, 3)).astype(np.float64)
     sums = sum(noise[y : y + size, x : x + size] for y in range(5) for x in range(5))
     return np.clip(128 + (np.asarray(sums) / 25 - 128) * 4, 0, 255).astype(np.uint8)
 
 
-def seconds(call: Callable[[], object]) -> float:
+def seconds(call):
     """Return the least time of repeated calls: at least 3 of them, and some milliseconds."""
-    taken: list[float] = []
+    taken = []
     while len(taken) < 3 or (sum(taken) < 0.01 and len(taken) < 100):
-        began = time.perf_counter()
-        call()
-        taken.append(time.perf_counter() - began)
+        taken.append(wall_s(call))
     return min(taken)
 
 
-def own_round(size: int, level: str) -> dict[str, dict[str, float]]:
-    """Seconds that each chain of ours adds: of nine times the chain, less that of one, over eight."""
+def own_round(size, level):
+    """Return the seconds that each chain of ours adds: of nine times the chain, less that of one, over eight."""
     import headrace as hr
     from headrace import _core
     from headrace.augment import compile_augment
 
     image = picture(size)
     canvas, other = np.zeros((size, size, 4), np.uint8), np.zeros((size, size, 4), np.uint8)
-    described: dict[str, Any] = {
+    described = {
         "brightness": hr.ColorJitter(brightness=(1.3, 1.3)),
         "contrast": hr.ColorJitter(contrast=(1.3, 1.3)),
         "saturation": hr.ColorJitter(saturation=(1.3, 1.3)),
@@ -86,28 +77,24 @@ def own_round(size: int, level: str) -> dict[str, dict[str, float]]:
         "AugMix": hr.AugMix(),
     }
 
-    def added(program: Any, draw: int) -> float:
-        first, *others = (
-            _core.draw_chain(program, 1, 9 * draw + number, 0, width=size, height=size) for number in range(9)
+    def added(program, draw):
+        numbers, sides = range(9 * draw, 9 * draw + 9), {"width": size, "height": size}
+        first, *others = (_core.draw_chain(program, 1, number, 0, **sides) for number in numbers)
+        more = [operation for chain in others for operation in chain]  # other draws: elastic noise is cached for one
+        nine, one = (
+            seconds(lambda chain=chain: _core.apply_chain(image, chain, level=level)) for chain in (first + more, first)
         )
-        more = [operation for chain in others for operation in chain]  # other draws: elastic noise is kept for one
-        return (
-            seconds(lambda: _core.apply_chain(image, first + more, level=level))
-            - seconds(lambda: _core.apply_chain(image, first, level=level))
-        ) / 8
+        return (nine - one) / 8
 
     found = {"copy": {"headrace": seconds(lambda: np.copyto(other, canvas))}}
     for name, description in described.items():
-        compiled = compile_augment("benchmark", description)
-        assert compiled is not None
-        program = compiled.native
-        draws = DRAWS if name[0].isupper() else 1
-        found[name] = {"headrace": statistics.fmean(added(program, draw) for draw in range(draws))}
+        program, draws = compile_augment("benchmark", description).native, DRAWS if name[0].isupper() else 1
+        found[name] = {"headrace": fmean(added(program, draw) for draw in range(draws))}
     return found
 
 
-def peer_calls(size: int) -> Calls:
-    """The same by the peers' functions; recipes by torchvision's transforms."""
+def peer_calls(size):
+    """Return the same by operation and peer: calls whose mean counts. Recipes are torchvision's transforms."""
     import cv2
     import torch
     from PIL import Image, ImageEnhance, ImageFilter, ImageOps
@@ -126,110 +113,70 @@ def peer_calls(size: int) -> Calls:
     shifts = np.random.default_rng(0).uniform(-1, 1, (2, size, size)).astype(np.float32)
     bilinear, nearest = InterpolationMode.BILINEAR, InterpolationMode.NEAREST
 
-    def grey() -> np.ndarray:
+    def grey():
         return cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
 
-    def contrast() -> np.ndarray:
-        return cv2.convertScaleAbs(rgb, alpha=1.3, beta=-0.3 * cv2.mean(grey())[0])
-
-    def turned() -> np.ndarray:
+    def turned():
         hsv = cv2.cvtColor(rgb, cv2.COLOR_RGB2HSV)
         return cv2.cvtColor(cv2.LUT(hsv, tables), cv2.COLOR_HSV2RGB)
 
-    def elastic() -> np.ndarray:
+    def elastic():
         dx, dy = (cv2.GaussianBlur(shift, (41, 41), 5) * 50 for shift in shifts)
         across, down = np.meshgrid(np.arange(size, dtype=np.float32), np.arange(size, dtype=np.float32))
         return cv2.remap(rgb, across + dx, down + dy, cv2.INTER_LINEAR)
 
-    def drawn(transform: Callable[[object], object], image: object, draw: int) -> None:
+    def drawn(transform, image, draw):
         torch.default_generator.manual_seed(draw)  # repeated calls draw the same
         transform(image)
 
-    same = np.arange(256, dtype=np.uint8)
+    def by_channel(work):
+        return lambda: cv2.merge([work(channel) for channel in cv2.split(rgb)])
+
+    def enhanced(kind, factor):
+        return lambda: kind(pil).enhance(factor)
+
+    same, square = np.arange(256, dtype=np.uint8), (size, size)
     tables = np.stack([(same + 13) % 180, same, same], -1)[None].astype(np.uint8)
-    one: dict[str, tuple[Callable[[], object] | None, ...]] = {
+    one = {
         "copy": (tensor.clone, pil.copy, rgb.copy),
-        "brightness": (
-            lambda: tv.adjust_brightness(tensor, 1.3),
-            lambda: ImageEnhance.Brightness(pil).enhance(1.3),
-            lambda: cv2.convertScaleAbs(rgb, alpha=1.3),
-        ),
-        "contrast": (
-            lambda: tv.adjust_contrast(tensor, 1.3),
-            lambda: ImageEnhance.Contrast(pil).enhance(1.3),
-            contrast,
-        ),
-        "saturation": (
-            lambda: tv.adjust_saturation(tensor, 1.3),
-            lambda: ImageEnhance.Color(pil).enhance(1.3),
-            lambda: cv2.addWeighted(rgb, 1.3, cv2.cvtColor(grey(), cv2.COLOR_GRAY2RGB), -0.3, 0),
-        ),
+        "brightness": (lambda: tv.adjust_brightness(tensor, 1.3), enhanced(ImageEnhance.Brightness, 1.3),
+                       lambda: cv2.convertScaleAbs(rgb, alpha=1.3)),
+        "contrast": (lambda: tv.adjust_contrast(tensor, 1.3), enhanced(ImageEnhance.Contrast, 1.3),
+                     lambda: cv2.convertScaleAbs(rgb, alpha=1.3, beta=-0.3 * cv2.mean(grey())[0])),
+        "saturation": (lambda: tv.adjust_saturation(tensor, 1.3), enhanced(ImageEnhance.Color, 1.3),
+                       lambda: cv2.addWeighted(rgb, 1.3, cv2.cvtColor(grey(), cv2.COLOR_GRAY2RGB), -0.3, 0)),
         "hue": (lambda: tv.adjust_hue(tensor, 0.07), None, turned),
-        "grayscale": (
-            lambda: tv.rgb_to_grayscale(tensor, 3),
-            lambda: pil.convert("L").convert("RGB"),
-            lambda: cv2.cvtColor(grey(), cv2.COLOR_GRAY2RGB),
-        ),
+        "grayscale": (lambda: tv.rgb_to_grayscale(tensor, 3), lambda: pil.convert("L").convert("RGB"),
+                      lambda: cv2.cvtColor(grey(), cv2.COLOR_GRAY2RGB)),
         "invert": (lambda: tv.invert(tensor), lambda: ImageOps.invert(pil), lambda: cv2.bitwise_not(rgb)),
-        "solarize": (
-            lambda: tv.solarize(tensor, 128),
-            lambda: ImageOps.solarize(pil, 128),
-            lambda: cv2.LUT(rgb, table),
-        ),
-        "posterize": (
-            lambda: tv.posterize(tensor, 4),
-            lambda: ImageOps.posterize(pil, 4),
-            lambda: cv2.bitwise_and(rgb, mask),
-        ),
-        "autocontrast": (
-            lambda: tv.autocontrast(tensor),
-            lambda: ImageOps.autocontrast(pil),
-            lambda: cv2.merge([cv2.normalize(c, None, 0, 255, cv2.NORM_MINMAX) for c in cv2.split(rgb)]),
-        ),
-        "equalize": (
-            lambda: tv.equalize(tensor),
-            lambda: ImageOps.equalize(pil),
-            lambda: cv2.merge([cv2.equalizeHist(c) for c in cv2.split(rgb)]),
-        ),
-        "sharpness": (
-            lambda: tv.adjust_sharpness(tensor, 1.5),
-            lambda: ImageEnhance.Sharpness(pil).enhance(1.5),
-            lambda: cv2.filter2D(rgb, -1, np.full((3, 3), 1 / 9, np.float32)),
-        ),
-        "blur 23, sigma 0.5": (
-            lambda: tv.gaussian_blur(tensor, [23, 23], [0.5, 0.5]),
-            lambda: pil.filter(ImageFilter.GaussianBlur(0.5)),
-            lambda: cv2.GaussianBlur(rgb, (23, 23), 0.5),
-        ),
-        "blur 23, sigma 2": (
-            lambda: tv.gaussian_blur(tensor, [23, 23], [2.0, 2.0]),
-            lambda: pil.filter(ImageFilter.GaussianBlur(2)),
-            lambda: cv2.GaussianBlur(rgb, (23, 23), 2),
-        ),
-        "channel permutation": (
-            lambda: tv.permute_channels(tensor, [2, 1, 0]),
-            None,
-            lambda: cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR),
-        ),
-        "rotation, bilinear": (
-            lambda: tv.rotate(tensor, 30, bilinear),
-            lambda: pil.rotate(30, Image.Resampling.BILINEAR),
-            lambda: cv2.warpAffine(rgb, angle, (size, size), flags=cv2.INTER_LINEAR),
-        ),
-        "rotation, nearest": (
-            lambda: tv.rotate(tensor, 30, nearest),
-            lambda: pil.rotate(30, Image.Resampling.NEAREST),
-            lambda: cv2.warpAffine(rgb, angle, (size, size), flags=cv2.INTER_NEAREST),
-        ),
+        "solarize": (lambda: tv.solarize(tensor, 128), lambda: ImageOps.solarize(pil, 128),
+                     lambda: cv2.LUT(rgb, table)),
+        "posterize": (lambda: tv.posterize(tensor, 4), lambda: ImageOps.posterize(pil, 4),
+                      lambda: cv2.bitwise_and(rgb, mask)),
+        "autocontrast": (lambda: tv.autocontrast(tensor), lambda: ImageOps.autocontrast(pil),
+                         by_channel(lambda channel: cv2.normalize(channel, None, 0, 255, cv2.NORM_MINMAX))),
+        "equalize": (lambda: tv.equalize(tensor), lambda: ImageOps.equalize(pil), by_channel(cv2.equalizeHist)),
+        "sharpness": (lambda: tv.adjust_sharpness(tensor, 1.5), enhanced(ImageEnhance.Sharpness, 1.5),
+                      lambda: cv2.filter2D(rgb, -1, np.full((3, 3), 1 / 9, np.float32))),
+        "blur 23, sigma 0.5": (lambda: tv.gaussian_blur(tensor, [23, 23], [0.5, 0.5]),
+                               lambda: pil.filter(ImageFilter.GaussianBlur(0.5)),
+                               lambda: cv2.GaussianBlur(rgb, (23, 23), 0.5)),
+        "blur 23, sigma 2": (lambda: tv.gaussian_blur(tensor, [23, 23], [2.0, 2.0]),
+                             lambda: pil.filter(ImageFilter.GaussianBlur(2)),
+                             lambda: cv2.GaussianBlur(rgb, (23, 23), 2)),
+        "channel permutation": (lambda: tv.permute_channels(tensor, [2, 1, 0]), None,
+                                lambda: cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR)),
+        "rotation, bilinear": (lambda: tv.rotate(tensor, 30, bilinear),
+                               lambda: pil.rotate(30, Image.Resampling.BILINEAR),
+                               lambda: cv2.warpAffine(rgb, angle, square, flags=cv2.INTER_LINEAR)),
+        "rotation, nearest": (lambda: tv.rotate(tensor, 30, nearest), lambda: pil.rotate(30, Image.Resampling.NEAREST),
+                              lambda: cv2.warpAffine(rgb, angle, square, flags=cv2.INTER_NEAREST)),
         "perspective, bilinear": (
             lambda: tv.perspective(tensor, corners, moved, bilinear),
-            lambda: pil.transform(
-                (size, size), Image.Transform.PERSPECTIVE, [*tilt.ravel()[:8]], Image.Resampling.BILINEAR
-            ),
-            lambda: cv2.warpPerspective(rgb, tilt, (size, size), flags=cv2.INTER_LINEAR),
-        ),
+            lambda: pil.transform(square, Image.Transform.PERSPECTIVE, [*tilt.ravel()[:8]], Image.Resampling.BILINEAR),
+            lambda: cv2.warpPerspective(rgb, tilt, square, flags=cv2.INTER_LINEAR)),
         "elastic, bilinear": (lambda: v2.ElasticTransform()(tensor), None, elastic),
-    }
+    }  # fmt: skip
     calls = {
         name: {peer: [call] for peer, call in zip(PEERS, row, strict=True) if call is not None}
         for name, row in one.items()
@@ -243,67 +190,50 @@ def peer_calls(size: int) -> Calls:
     }
     for name, transform in recipes.items():
         calls[name] = {
-            "torchvision": [partial(drawn, transform, tensor, draw) for draw in range(DRAWS)],
-            "Pillow": [partial(drawn, transform, pil, draw) for draw in range(DRAWS)],
+            peer: [partial(drawn, transform, image, draw) for draw in range(DRAWS)]
+            for peer, image in (("torchvision", tensor), ("Pillow", pil))
         }
     return calls
 
 
-def serve_peers(size: int) -> None:
+def serve_peers(size):
     """Answer each line of the input with a round: seconds by operation and peer."""
     calls = peer_calls(size)
     for _ in sys.stdin:
-        found = {
-            name: {peer: statistics.fmean(map(seconds, some)) for peer, some in row.items()}
-            for name, row in calls.items()
-        }
+        found = {name: {peer: fmean(map(seconds, some)) for peer, some in row.items()} for name, row in calls.items()}
         print(json.dumps(found), flush=True)
 
 
-def print_table(rounds: list[dict[str, dict[str, float]]], pixels: int) -> None:
+def print_table(rounds, pixels):
     columns = ("headrace", *PEERS)
     print(f"\n{'ns a pixel':29}" + "".join(f"{name:>13}" for name in columns) + f"{'best / ours':>13}")
-    for name in rounds[0]:
-        cells, ratio = "", ""
-        for column in columns:
-            have = [found[name][column] for found in rounds if column in found[name]]
-            cells += f"{statistics.median(have) / pixels * 1e9:13.3f}" if have else f"{'-':>13}"
-        if len(rounds[0][name]) > 1:
-            own, *peers = ([found[name][column] for found in rounds] for column in columns if column in rounds[0][name])
-            best = min(peers, key=statistics.median)
-            ratio = f"{statistics.median(b / o for b, o in zip(best, own, strict=True)):13.1f}"
-        print(f"{name:29}{cells}{ratio}")
+    for name, row in rounds[0].items():
+        have = {column: [found[name][column] for found in rounds] for column in columns if column in row}
+        cells = [f"{statistics.median(have[c]) / pixels * 1e9:.3f}" if c in have else "-" for c in columns]
+        own, *peers = have.values()
+        cells += [f"{ratio(min(peers, key=statistics.median), own):.1f}"] if peers else []
+        print(f"{name:29}" + "".join(f"{cell:>13}" for cell in cells))
 
 
-def main() -> None:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("--environment", help="Python that has the peers; ours alone without it")
-    ask.add_argument("--rounds", type=int, default=5)
-    ask.add_argument("--size", type=int, default=224)
-    ask.add_argument("--level", default="best")
-    ask.add_argument("--serve-peers", action="store_true", help=argparse.SUPPRESS)
-    args = ask.parse_args()
+def main():
+    environment = {"help": "Python that has the peers; ours alone without it"}
+    args = arguments(__doc__, environment=environment, rounds=5, size=224, level="best", serve_peers=False)
     if args.serve_peers:
         serve_peers(args.size)
         return
-    peers = None
+    peers, rounds = None, []
     if args.environment is not None:
         command = [args.environment, __file__, "--serve-peers", "--size", str(args.size)]
         peers = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    rounds = []
     for _ in range(args.rounds):
-        found = own_round(args.size, args.level)
+        rounds.append(own_round(args.size, args.level))
         if peers is not None:
-            assert peers.stdin is not None
-            assert peers.stdout is not None
             print(file=peers.stdin, flush=True)
             for name, row in json.loads(peers.stdout.readline()).items():
-                found[name] |= row
-        rounds.append(found)
+                rounds[-1][name] |= row
     if peers is not None:
         peers.communicate()
-    print(f"{args.size}x{args.size} RGB, {args.rounds} rounds, one thread; {platform.machine()}, level {args.level},")
-    print(f"load {os.getloadavg()[0]:.1f}")
+    print(f"{args.size}x{args.size} RGB, {args.rounds} rounds, one thread, level {args.level}; {machine()}")
     print_table(rounds, args.size**2)
 
 

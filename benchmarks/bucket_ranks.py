@@ -20,30 +20,24 @@ pixels high. Cost is pixels as a batch holds them, padding included.
               aspects themselves have the distribution of the data
 """
 
-from __future__ import annotations
-
-import argparse
-from dataclasses import dataclass
-
 import numpy as np
-from numpy.typing import NDArray
+from harness import arguments
 
 import headrace as hr
 from headrace.data.columns import FileColumn, ValueColumn
 from headrace.data.location import ColumnFiles
 from headrace.data.storage.strings import StringColumn
 from headrace.data.table import SampleTable
-from headrace.plan import EpochPlan, Order, ViewedImages, plan_of
+from headrace.plan import Order, Sampling, ViewedImages, plan_of
 from headrace.plan.step_views import output_sizes
 from headrace.views import compile_view
 
-COUNT = 20_210
+COUNT, BATCH = 20_210, 2
 SHORT_SIDES, LONG_MAX = (300, 375, 450, 525, 600), 1000
-BATCH = 2
 
 
-def made_sizes() -> NDArray[np.int32]:
-    """(height, width) of each image."""
+def made_sizes():
+    """Return (height, width) of each image."""
     rng = np.random.default_rng(2017)
     aspect = rng.choice([4 / 3, 1.5, 0], COUNT, p=[0.55, 0.2, 0.25])
     aspect = np.where(aspect == 0, rng.uniform(1, 2, COUNT), aspect)
@@ -54,116 +48,75 @@ def made_sizes() -> NDArray[np.int32]:
     return np.stack([np.where(landscape, short, long), np.where(landscape, long, short)], axis=1).astype(np.int32)
 
 
-def dataset_of(sizes: NDArray[np.int32]) -> hr.Dataset:
-    """Images that are not there, of known sizes."""
-    keys = StringColumn.from_list(str(number) for number in range(len(sizes)))
-    columns = {
-        "image": FileColumn(ColumnFiles("/", keys, archives=False)),
-        "height": ValueColumn(sizes[:, 0]),
-        "width": ValueColumn(sizes[:, 1]),
-    }
+def sized_dataset(keys, widths, heights):
+    """Return a dataset of images that are not there, of known sizes."""
+    files = ColumnFiles("/", keys, archives=False)
+    columns = {"image": FileColumn(files), "height": ValueColumn(heights), "width": ValueColumn(widths)}
     return hr.Dataset(SampleTable("made up", keys, columns, {}))
 
 
-@dataclass
-class Steps:
-    """What all ranks did in the steps of some epochs."""
-
-    slowest: float
-    padding: float
-    counts: NDArray[np.int64]
-    """[quarter of the aspects, scale]: samples."""
-    steps: int
-
-    @property
-    def shares(self) -> NDArray[np.float64]:
-        return self.counts.sum(axis=0) / self.counts.sum()
-
-    @property
-    def error(self) -> float:
-        return float((0.2 * 0.8 / self.steps) ** 0.5)
-
-    @property
-    def joint(self) -> float:
-        within = self.counts / self.counts.sum(axis=1, keepdims=True)
-        return float(np.abs(within - 0.2).max() / (2 * self.error))  # a quarter of the steps each
+def bucketed_plan(dataset, rank, world_size, batch_size, buckets, program):
+    """Return the plan of a Loader with buckets by aspect."""
+    return plan_of(
+        dataset, Order(world_size=world_size, rank=rank, shuffle=True, seed=5, remainder="short"),
+        batch_size=batch_size, buckets=hr.Buckets("aspect", count=buckets), program=program,
+        images=ViewedImages(column="image", exif=False, threads=2, limits=None), texts=(), pack=None,
+        sampling=Sampling(),
+    )  # fmt: skip
 
 
-def independent(sizes: NDArray[np.int32], scaled: NDArray[np.int64], ranks: int, epochs: int) -> Steps:
+def summary(slowest, real, padded, counts, steps):
+    """Return the columns of a row; counts are samples by quarter of the aspects and scale."""
+    error = (0.2 * 0.8 / steps) ** 0.5
+    within = counts / counts.sum(axis=1, keepdims=True)
+    joint = np.abs(within - 0.2).max() / (2 * error)  # a quarter of the steps each
+    shares = " ".join(f"{share:.3f}" for share in counts.sum(axis=0) / counts.sum())
+    return f"{slowest:>8.3f} {1 - real / padded:>8.1%} {steps:>6}  {shares} ({error:.3f})  {joint:.1f}"
+
+
+def independent(sizes, quarter, scaled, ranks, epochs):
     rng = np.random.default_rng(ranks)
-    landscape = np.flatnonzero(sizes[:, 1] >= sizes[:, 0])
-    upright = np.flatnonzero(sizes[:, 1] < sizes[:, 0])
+    landscape, upright = np.flatnonzero(sizes[:, 1] >= sizes[:, 0]), np.flatnonzero(sizes[:, 1] < sizes[:, 0])
     steps = epochs * (COUNT // (BATCH * ranks))
     wide = rng.random((steps, ranks, 1)) < len(landscape) / COUNT
     samples = np.where(wide, rng.choice(landscape, (steps, ranks, BATCH)), rng.choice(upright, (steps, ranks, BATCH)))
     scales = rng.integers(0, len(SHORT_SIDES), (steps, ranks, 1))
-    shapes = scaled[scales, samples]
+    shapes, counts = scaled[scales, samples], np.zeros((4, len(SHORT_SIDES)), np.int64)
     padded = shapes.max(axis=2).prod(axis=-1) * BATCH
-    counts = np.zeros((4, len(SHORT_SIDES)), np.int64)
-    np.add.at(counts, (quarters(sizes)[samples], np.broadcast_to(scales, samples.shape)), 1)
-    real = shapes.prod(axis=-1).sum()
-    return Steps(float((padded.max(axis=1) / padded.mean(axis=1)).mean()), 1 - real / padded.sum(), counts, steps)
+    np.add.at(counts, (quarter[samples], np.broadcast_to(scales, samples.shape)), 1)
+    slowest = (padded.max(axis=1) / padded.mean(axis=1)).mean()
+    return summary(slowest, shapes.prod(axis=-1).sum(), padded.sum(), counts, steps)
 
 
-def quarters(sizes: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Which quarter of all aspects each image's is in."""
-    return np.argsort(np.argsort(sizes[:, 1] / sizes[:, 0], kind="stable")) * 4 // COUNT
-
-
-def shared(plans: list[EpochPlan], sizes: NDArray[np.int32], scaled: NDArray[np.int64], epochs: int) -> Steps:
-    slowest, real, padded = [], 0, 0
-    counts, steps, quarter = np.zeros((4, len(SHORT_SIDES)), np.int64), plans[0].steps, quarters(sizes)
+def shared(plans, quarter, scaled, epochs):
+    slowest, real, padded, counts = [], 0, 0, np.zeros((4, len(SHORT_SIDES)), np.int64)
     for epoch in range(epochs):
-        for step in range(steps):
+        for step in range(plans[0].steps):
             batches = [plan.batch(epoch, step) for plan in plans]
             view = batches[0].view
-            assert view is not None
-            assert all(batch.view is not None and batch.view.size == view.size for batch in batches)
+            assert all(batch.view.size == view.size for batch in batches)
             costs = np.array([len(batch.samples) for batch in batches]) * view.size[0] * view.size[1]
             slowest.append(costs.max() / costs.mean())
             scale = SHORT_SIDES.index(int(view.ops[0, 1]))
             samples = np.concatenate([batch.samples for batch in batches])
-            real += int(scaled[scale, samples].prod(axis=-1).sum())
-            padded += int(costs.sum())
+            real, padded = real + int(scaled[scale, samples].prod(axis=-1).sum()), padded + int(costs.sum())
             counts[:, scale] += np.bincount(quarter[samples], minlength=4)
-    return Steps(float(np.mean(slowest)), 1 - real / padded, counts, steps * epochs)
+    return summary(np.mean(slowest), real, padded, counts, len(slowest))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 8, 64])
-    parser.add_argument("--buckets", type=int, default=12)
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--multiple-of", type=int, default=1)
-    given = parser.parse_args()
+def main():
+    args = arguments(__doc__, ranks=[2, 8, 64], buckets=12, epochs=3, multiple_of=1)
     sizes = made_sizes()
-    dataset = dataset_of(sizes)
-    view = hr.RandomScale(SHORT_SIDES, long_max=LONG_MAX, multiple_of=given.multiple_of)
-    program = compile_view(view)
+    quarter = np.argsort(np.argsort(sizes[:, 1] / sizes[:, 0], kind="stable")) * 4 // COUNT
+    dataset = sized_dataset(StringColumn.from_list(map(str, range(COUNT))), sizes[:, 1], sizes[:, 0])
+    program = compile_view(hr.RandomScale(SHORT_SIDES, long_max=LONG_MAX, multiple_of=args.multiple_of))
     scaled = np.array([np.stack(output_sizes(table, *sizes.T), axis=1) for table in program.scales])
     print(f"{'ranks':>5} {'how':<12} {'slowest':>8} {'padding':>8} {'steps':>6}  scales (error)  joint")
-    for ranks in given.ranks:
-        found = {"independent": independent(sizes, scaled, ranks, given.epochs)}
+    for ranks in args.ranks:
+        print(f"{ranks:>5} {'independent':<12} {independent(sizes, quarter, scaled, ranks, args.epochs)}")
         for name, batch_size in (("buckets", BATCH), ("budget", hr.Budget(pixels=BATCH * SHORT_SIDES[-1] * LONG_MAX))):
-            plans = [
-                plan_of(
-                    dataset,
-                    Order(world_size=ranks, rank=rank, shuffle=True, seed=5, remainder="short"),
-                    batch_size=batch_size,
-                    buckets=hr.Buckets("aspect", count=given.buckets),
-                    program=program,
-                    images=ViewedImages(column="image", exif=False, threads=2, limits=None),
-                )
-                for rank in range(ranks)
-            ]
-            found[name] = shared(plans, sizes, scaled, given.epochs)
-        for name, steps in found.items():
-            shares = " ".join(f"{share:.3f}" for share in steps.shares)
-            print(
-                f"{ranks:>5} {name:<12} {steps.slowest:>8.3f} {steps.padding:>8.1%} {steps.steps:>6}  "
-                f"{shares} ({steps.error:.3f})  {steps.joint:.1f}",
-                flush=True,
-            )
+            plans = [bucketed_plan(dataset, rank, ranks, batch_size, args.buckets, program) for rank in range(ranks)]
+            print(f"{ranks:>5} {name:<12} {shared(plans, quarter, scaled, args.epochs)}", flush=True)
 
 
 if __name__ == "__main__":

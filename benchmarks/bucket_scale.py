@@ -10,81 +10,70 @@ was before, and the greatest until the first batch with pages of mapped files (`
 more of those; the system takes them back where memory is wanted.
 """
 
-from __future__ import annotations
-
-import argparse
 import json
-import subprocess
-import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
+from bucket_ranks import LONG_MAX, SHORT_SIDES, bucketed_plan, sized_dataset
+from harness import HIDDEN, arguments, memory_mb, process_json
 
-RUN = """
-import json, sys, threading, time
-import numpy as np
 import headrace as hr
-from headrace.data.columns import FileColumn, ValueColumn
-from headrace.data.location import ColumnFiles as Files
 from headrace.data.storage.strings import StringColumn, Strings
-from headrace.data.table import SampleTable as Table
-from headrace.plan import ViewedImages as Images, Order, plan_of
 from headrace.views import compile_view
 
-folder, length, buckets, budget = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "True"
+SIDES = ("width", "height")
+
 
 class Numbered(Strings):
-    __slots__ = ()
-    def __len__(self): return length
-    def take(self, indices): return StringColumn.from_list(str(index) for index in indices)
-    def pieces(self): yield self.take(range(length))
+    """Keys that are the samples' numbers."""
 
-def memory():
-    lines = dict(line.split(":") for line in open("/proc/self/status") if ":" in line)
-    return [int(lines[name].split()[0]) / 1e3 for name in ("RssAnon", "VmHWM")]
+    def __init__(self, length):
+        self._length = length
 
-def watch():
-    while not done.wait(0.01):
-        seen.append(memory()[0])
+    def __len__(self):
+        return self._length
 
-def column(name):
-    return ValueColumn(np.memmap(f"{folder}/{name}", np.int32, "r", shape=(length,)))
+    def take(self, indices):
+        return StringColumn.from_list(map(str, indices))
 
-keys = Numbered()
-columns = {"image": FileColumn(Files("/", keys, archives=False)), "width": column("width"), "height": column("height")}
-dataset = hr.Dataset(Table("made up", keys, columns, {}))
-done, seen = threading.Event(), [memory()[0]]
-before = memory()
-watcher = threading.Thread(target=watch)
-watcher.start()
-begin = time.perf_counter()
-plan = plan_of(
-    dataset,
-    Order(world_size=8, rank=3, shuffle=True, seed=1, remainder="short"),
-    batch_size=hr.Budget(pixels=32 * 600 * 1000) if budget else 32,
-    buckets=hr.Buckets("aspect", count=buckets),
-    program=compile_view(hr.RandomScale((300, 375, 450, 525, 600), long_max=1000)),
-    images=Images(column="image", exif=False, threads=2, limits=None),
-)
-plan.batch(0, 0)
-first = time.perf_counter() - begin
-peak = memory()[1]
-begin = time.perf_counter()
-for step in range(1, 201):
-    plan.batch(1, step)
-each = (time.perf_counter() - begin) / 200
-done.set()
-watcher.join()
-print(json.dumps({
-    "samples": length, "first_batch_s": round(first, 2), "batch_ms": round(1e3 * each, 2), "steps": plan.steps,
-    "private_before_mb": round(before[0]), "private_mb": round(max(seen)), "peak_mb": round(peak),
-}))
-"""
+    def pieces(self):
+        yield self.take(range(self._length))
 
 
-def write_sizes(folder: Path, length: int) -> None:
-    """Sizes like those of photographs: mostly 4:3 and 3:2, a third upright, some cut as people like."""
+def measure(folder, length, buckets, budget):
+    dataset = sized_dataset(
+        Numbered(length), *(np.memmap(folder / side, np.int32, "r", shape=length) for side in SIDES)
+    )
+    done, seen = threading.Event(), memory_mb("RssAnon")
+
+    def watch():
+        while not done.wait(0.01):
+            seen.extend(memory_mb("RssAnon"))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    begin = time.perf_counter()
+    batch_size = hr.Budget(pixels=32 * SHORT_SIDES[-1] * LONG_MAX) if budget else 32
+    program = compile_view(hr.RandomScale(SHORT_SIDES, long_max=LONG_MAX))
+    plan = bucketed_plan(dataset, 3, 8, batch_size, buckets, program)
+    plan.batch(0, 0)
+    first_s, (peak,), begin = time.perf_counter() - begin, memory_mb("VmHWM"), time.perf_counter()
+    for step in range(1, 201):
+        plan.batch(1, step)
+    batch_ms = (time.perf_counter() - begin) / 200 * 1e3
+    done.set()
+    watcher.join()
+    return {
+        "samples": length, "first_batch_s": round(first_s, 2), "batch_ms": round(batch_ms, 2), "steps": plan.steps,
+        "private_before_mb": round(seen[0]), "private_mb": round(max(seen)), "peak_mb": round(peak),
+    }  # fmt: skip
+
+
+def write_sizes(folder, length):
+    """Write sizes like those of photographs: mostly 4:3 and 3:2, a third upright, some cut as people like."""
     rng = np.random.default_rng(0)
     with (folder / "width").open("wb") as widths, (folder / "height").open("wb") as heights:
         for first in range(0, length, 1 << 20):
@@ -97,20 +86,20 @@ def write_sizes(folder: Path, length: int) -> None:
             widths.write(np.where(upright, sides[0], sides[1]).tobytes())
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--samples", type=int, nargs="+", default=[10_000_000, 100_000_000])
-    parser.add_argument("--buckets", type=int, default=16)
-    parser.add_argument("--budget", action="store_true")
-    parser.add_argument("--folder", type=Path)
-    given = parser.parse_args()
-    for length in given.samples:
-        with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+def main():
+    hidden = {"type": Path, **HIDDEN}
+    args = arguments(
+        __doc__, samples=[10_000_000, 100_000_000], buckets=16, budget=False, folder=Path, sizes=hidden
+    )  # fmt: skip
+    if args.sizes is not None:
+        print(json.dumps(measure(args.sizes, args.samples[0], args.buckets, args.budget)))
+        return
+    for length in args.samples:
+        with tempfile.TemporaryDirectory(dir=args.folder) as folder:
             write_sizes(Path(folder), length)
-            command = [sys.executable, "-c", RUN, folder, str(length), str(given.buckets), str(given.budget)]
-            print(
-                json.dumps(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)), flush=True
-            )
+            budget = ["--budget"] if args.budget else []
+            options = ["--sizes", folder, "--samples", length, "--buckets", args.buckets, *budget]
+            print(json.dumps(process_json(__file__, *options)), flush=True)
 
 
 if __name__ == "__main__":

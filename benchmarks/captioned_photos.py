@@ -9,23 +9,21 @@ OUT/tokenizer.json is a byte-level BPE of the `tokenizers` library, trained on t
 text with tokens of their own, as CLIP's does.
 """
 
-import argparse
 import json
 import random
 from itertools import accumulate
-from pathlib import Path
 
+from harness import arguments, jpegs
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-WORDS = 20_000
-LEAST_WORDS, MOST_WORDS = 5, 40
+WORDS, LEAST_WORDS, MOST_WORDS = 20_000, 5, 40
 BEGIN, END, PAD = "<start>", "<end>", "<pad>"
-_ONSETS = ("b", "br", "c", "ch", "d", "f", "g", "gr", "h", "l", "m", "n", "p", "pl", "r", "s", "st", "t", "tr", "w")
-_RHYMES = ("a", "an", "ar", "e", "ed", "en", "er", "i", "in", "ing", "o", "on", "or", "ow", "u", "un")
+ONSETS = ("b", "br", "c", "ch", "d", "f", "g", "gr", "h", "l", "m", "n", "p", "pl", "r", "s", "st", "t", "tr", "w")
+RHYMES = ("a", "an", "ar", "e", "ed", "en", "er", "i", "in", "ing", "o", "on", "or", "ow", "u", "un")
 
 
 def word(rng):
-    return "".join(rng.choice(_ONSETS) + rng.choice(_RHYMES) for _ in range(rng.choice((1, 1, 2, 2, 2, 3, 4))))
+    return "".join(rng.choice(ONSETS) + rng.choice(RHYMES) for _ in range(rng.choice((1, 1, 2, 2, 2, 3, 4))))
 
 
 class Captions:
@@ -38,20 +36,14 @@ class Captions:
 
     def draw(self):
         count = self._rng.randint(LEAST_WORDS, MOST_WORDS)
-        words = self._rng.choices(self._words, cum_weights=self._weights, k=count)
-        return " ".join(words).capitalize() + "."
+        return " ".join(self._rng.choices(self._words, cum_weights=self._weights, k=count)).capitalize() + "."
 
 
 def train_tokenizer(texts, vocabulary):
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    special = [PAD, BEGIN, END]
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary, special_tokens=special, initial_alphabet=alphabet, show_progress=False
-    )
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer, alphabet = Tokenizer(models.BPE()), pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    options = {"special_tokens": [PAD, BEGIN, END], "initial_alphabet": alphabet, "show_progress": False}
+    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=vocabulary, **options))
     ends = [(name, tokenizer.token_to_id(name)) for name in (BEGIN, END)]
     tokenizer.post_processor = processors.TemplateProcessing(single=f"{BEGIN} $A {END}", special_tokens=ends)
     tokenizer.enable_padding(pad_id=tokenizer.token_to_id(PAD), pad_token=PAD)
@@ -59,9 +51,8 @@ def train_tokenizer(texts, vocabulary):
 
 
 def make(photos, out, captions=3, times=8, vocabulary=8192):
-    """Writes both files. Returns the number of lines."""
-    paths = sorted(path.relative_to(photos) for path in photos.rglob("*.jpg")) * times
-    source = Captions()
+    """Write both files, and return the number of lines."""
+    paths, source = [path.relative_to(photos) for path in jpegs(photos)] * times, Captions()
     rows = [{"image": str(path), "text": [source.draw() for _ in range(captions)]} for path in paths]
     out.mkdir(parents=True, exist_ok=True)
     (out / "captions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -71,13 +62,7 @@ def make(photos, out, captions=3, times=8, vocabulary=8192):
 
 
 def main():
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("photos", type=Path)
-    ask.add_argument("out", type=Path)
-    ask.add_argument("--captions", type=int, default=3)
-    ask.add_argument("--times", type=int, default=8)
-    ask.add_argument("--vocabulary", type=int, default=8192)
-    args = ask.parse_args()
+    args = arguments(__doc__, "photos", "out", captions=3, times=8, vocabulary=8192)
     count = make(args.photos, args.out, args.captions, args.times, args.vocabulary)
     print(f"{args.out}: {count} samples, {args.captions} captions each")
 

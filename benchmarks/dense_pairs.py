@@ -12,25 +12,25 @@ First both must agree: without flips, every value to float rounding. Then rounds
 --members adds members that are never read to a copy of the tar, as Hypersim's has them, for the lookups.
 """
 
-import argparse
 import io
 import random
 import shutil
-import statistics
 import tarfile
 import tempfile
 import time
+from itertools import islice
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import torch
+from harness import arguments, exhaust, in_turns
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 import headrace as hr
 
-SIZE = (480, 640)
-LOW, HIGH = 0.02, 0.98
+SIZE, LOW, HIGH = (480, 640), 0.02, 0.98
 
 
 class TarPairs(Dataset):
@@ -70,33 +70,25 @@ def normalised(depth, valid):
 
 
 def resized(values):
-    kind = values.dtype
     out = torch.nn.functional.interpolate(values[None].float(), SIZE, mode="nearest-exact")[0]
-    return out.to(kind)
+    return out.to(values.dtype)
 
 
-def loader(folder, batch_size, threads, flip, shuffle):
-    data = hr.open(folder / "list.txt", root=folder / "pairs.tar", columns=["rgb", "depth"])
+def loader(folder, batch_size, threads, flip):
+    data, filters = hr.open(folder / "list.txt", root=folder / "pairs.tar", columns=["rgb", "depth"]), "nearest-exact"
     half = hr.Normalize(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
-    return hr.Loader(
-        data,
-        {
-            "rgb": hr.Image(dtype="float32", normalize=half, filter="nearest-exact"),
-            "depth": hr.Depth(
-                scale=1 / 1000, near=1e-5, far=65.0, normalize=hr.Quantiles(LOW, HIGH), filter="nearest-exact"
-            ),
-        },
-        view=hr.Resize(SIZE, flip=flip),
-        batch_size=batch_size,
-        shuffle=shuffle,
-        threads=threads,
-    )
+    quantiles = hr.Quantiles(LOW, HIGH)
+    fields = {
+        "rgb": hr.Image(dtype="float32", normalize=half, filter=filters),
+        "depth": hr.Depth(scale=1 / 1000, near=1e-5, far=65.0, normalize=quantiles, filter=filters),
+    }
+    view = hr.Resize(SIZE, flip=flip)
+    return hr.Loader(data, fields, view=view, batch_size=batch_size, shuffle=flip > 0, threads=threads)
 
 
 def compare(folder, count):
-    pairs = TarPairs(folder, flip=False)
-    ours = iter(loader(folder, 1, 2, 0.0, shuffle=False))
-    worst = {"rgb": 0.0, "depth": 0.0}
+    """Print the largest differences of samples without flips."""
+    pairs, ours, worst = TarPairs(folder, flip=False), iter(loader(folder, 1, 2, 0.0)), {"rgb": 0.0, "depth": 0.0}
     for index in range(count):
         theirs, mine = pairs[index], next(ours)
         valid = theirs["valid_raw"]
@@ -104,16 +96,15 @@ def compare(folder, count):
         for name, other in (("rgb", theirs["rgb_norm"]), ("depth", torch.where(valid, theirs["depth_raw_norm"], 0.0))):
             worst[name] = max(worst[name], float((mine[name][0] - other).abs().max()))
     ours.close()
-    return worst
+    print("largest difference at the same view: " + ", ".join(f"{name} {value:.1e}" for name, value in worst.items()))
 
 
 def rate(batches, limit):
-    """Samples a second after the first batches, which start workers and threads; and the bytes of one sample."""
+    """Return samples/s after the first batches, which start workers and threads; and the MB of one sample."""
     iterator = iter(batches)
     first = next(iterator)
-    size = sum(values.nbytes for values in first.values()) / len(next(iter(first.values())))
-    for _ in range(3):
-        next(iterator)
+    size = sum(values.nbytes for values in first.values()) / len(next(iter(first.values()))) / 1e6
+    exhaust(islice(iterator, 3))
     start, samples = time.perf_counter(), 0
     for batch in iterator:
         samples += len(next(iter(batch.values())))
@@ -124,49 +115,39 @@ def rate(batches, limit):
     return samples / elapsed, size
 
 
-def with_members(folder, members, out):
-    shutil.copy(folder / "list.txt", out)
-    shutil.copy(folder / "pairs.tar", out)
-    with tarfile.open(out / "pairs.tar", "a") as tar:
-        for index in range(members):
-            tar.addfile(tarfile.TarInfo(f"./other/{index // 1000:03d}/unread_{index:06d}.png"))
-    return out
-
-
 def report(folder, args, title):
+    options = {"shuffle": True, "num_workers": args.workers, "drop_last": True}
+    found = in_turns(
+        {
+            "tarfile, Pillow, DataLoader": lambda: rate(
+                DataLoader(TarPairs(folder, flip=True), args.batch_size, **options), args.samples
+            ),
+            "Headrace": lambda: rate(loader(folder, args.batch_size, args.workers, 0.5), args.samples),
+        },
+        args.rounds,
+    )
     print(title)
-    ours, theirs = [], []
-    for _ in range(args.rounds):
-        plain = DataLoader(
-            TarPairs(folder, flip=True), args.batch_size, shuffle=True, num_workers=args.workers, drop_last=True
-        )
-        theirs.append(rate(plain, args.samples))
-        ours.append(rate(loader(folder, args.batch_size, args.workers, 0.5, shuffle=True), args.samples))
-    for name, rounds in (("tarfile, Pillow, DataLoader", theirs), ("Headrace", ours)):
+    middles = []
+    for name, rounds in found.items():
         rates = sorted(value for value, _ in rounds)
-        print(
-            f"  {name:28s}{statistics.median(rates):8.1f} samples/s ({rates[0]:.1f} to {rates[-1]:.1f}), "
-            f"{rounds[0][1] / 1e6:5.2f} MB a sample"
-        )
-    ratio = statistics.median(value for value, _ in ours) / statistics.median(value for value, _ in theirs)
-    print(f"  {ratio:.2f} x")
+        middles.append(median(rates))
+        spread = f"({rates[0]:.1f} to {rates[-1]:.1f}), {rounds[0][1]:5.2f} MB a sample"
+        print(f"  {name:28s}{middles[-1]:8.1f} samples/s {spread}")
+    print(f"  {middles[1] / middles[0]:.2f} x")
 
 
 def main():
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("pairs", type=Path)
-    ask.add_argument("--workers", type=int, default=2)
-    ask.add_argument("--batch-size", type=int, default=2)
-    ask.add_argument("--samples", type=int, default=200)
-    ask.add_argument("--rounds", type=int, default=3)
-    ask.add_argument("--members", type=int, default=100_000)
-    args = ask.parse_args()
-    worst = compare(args.pairs, 12)
-    print("largest difference at the same view: " + ", ".join(f"{name} {value:.1e}" for name, value in worst.items()))
+    args = arguments(__doc__, "pairs", workers=2, batch_size=2, samples=200, rounds=3, members=100_000)
+    compare(args.pairs, 12)
     report(args.pairs, args, "the pairs alone")
     if args.members:
         with tempfile.TemporaryDirectory() as out:
-            report(with_members(args.pairs, args.members, Path(out)), args, f"and {args.members:,} other members")
+            for name in ("list.txt", "pairs.tar"):
+                shutil.copy(args.pairs / name, out)
+            with tarfile.open(Path(out, "pairs.tar"), "a") as tar:
+                for index in range(args.members):
+                    tar.addfile(tarfile.TarInfo(f"./other/{index // 1000:03d}/unread_{index:06d}.png"))
+            report(Path(out), args, f"and {args.members:,} other members")
 
 
 if __name__ == "__main__":

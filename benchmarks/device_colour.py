@@ -15,24 +15,18 @@ Milliseconds a batch, and images a second, medians over rounds in turn. What eac
 --device cpu shows that it runs.
 """
 
-from __future__ import annotations
-
-import argparse
-import time
-from collections.abc import Callable
 from dataclasses import replace
-from statistics import median
-from typing import Any
+from functools import partial
 
 import torch
+from harness import arguments, finish_device, median_s, require_device
 
 import headrace as hr
 from headrace import _core
 from headrace.augment import BatchedChains, compile_augment
 from headrace.device.colour_operations import run_chains
 
-JITTER = (0.4, 0.4, 0.4, 0.1)
-SIMCLR = (0.8, 0.8, 0.8, 0.2)
+JITTER, SIMCLR = (0.4, 0.4, 0.4, 0.1), (0.8, 0.8, 0.8, 0.2)
 KERNEL, SIGMA = 23, (0.1, 2.0)
 WARM_UP, REPEATS = 3, 10
 OURS = {
@@ -43,37 +37,32 @@ OURS = {
         hr.RandomApply([hr.GaussianBlur(KERNEL, SIGMA)], p=0.5),
     ],
 }
-Work = Callable[[], object]
 
 
-def chains_of(recipe: str, images: torch.Tensor, compiled: bool) -> BatchedChains:
-    program = compile_augment("image", OURS[recipe])
-    assert program is not None
-    height, width = images.shape[-2:]
-    drawn = [_core.draw_chain(program.native, 1, id_, 0, width=width, height=height) for id_ in range(len(images))]
-    return BatchedChains.of(drawn, compiled=compiled)
+def drawn(recipe, images, compiled=False):
+    program, (height, width) = compile_augment("image", OURS[recipe]).native, images.shape[-2:]
+    chains = [_core.draw_chain(program, 1, id_, 0, width=width, height=height) for id_ in range(len(images))]
+    return BatchedChains.of(chains, compiled=compiled)
 
 
-def on_device(chains: BatchedChains, device: str) -> BatchedChains:
-    names = ("rows", "numbers", "taps", "erasures")
-    return replace(chains, **{name: torch.from_numpy(getattr(chains, name)).to(device) for name in names})
+def augmented(recipe, images, compiled):
+    chains = drawn(recipe, images, compiled)
+    arrays = {name: torch.from_numpy(getattr(chains, name)) for name in ("rows", "numbers", "taps", "erasures")}
+    run_chains(images, replace(chains, **{name: array.to(images.device) for name, array in arrays.items()}))
 
 
-def ours(recipe: str, images: torch.Tensor, device: str) -> dict[str, Work]:
-    def run(compiled: bool) -> Work:
-        return lambda: run_chains(images, on_device(chains_of(recipe, images, compiled), device))
-
+def ours(recipe, images):
     return {
-        "headrace": run(False),
-        "headrace, compiled": run(True),
-        "draws alone": lambda: chains_of(recipe, images, False),
+        "headrace": partial(augmented, recipe, images, False),
+        "headrace, compiled": partial(augmented, recipe, images, True),
+        "draws alone": partial(drawn, recipe, images),
     }
 
 
-def torchvision_work(recipe: str, images: torch.Tensor) -> dict[str, Work]:
+def torchvision_work(recipe, images):
     from torchvision.transforms import v2
 
-    steps: Any = v2.ColorJitter(*JITTER)
+    steps = v2.ColorJitter(*JITTER)
     if recipe == "SimCLR":
         jitter, blur = v2.ColorJitter(*SIMCLR), v2.GaussianBlur(KERNEL, SIGMA)
         steps = v2.Compose([v2.RandomApply([jitter], 0.8), v2.RandomGrayscale(0.2), v2.RandomApply([blur], 0.5)])
@@ -83,10 +72,10 @@ def torchvision_work(recipe: str, images: torch.Tensor) -> dict[str, Work]:
     }
 
 
-def kornia_work(recipe: str, images: torch.Tensor) -> dict[str, Work]:
+def kornia_work(recipe, images):
     import kornia.augmentation as K  # noqa: N812  # as its documentation has it
 
-    steps: Any = K.ColorJitter(*JITTER, p=1.0)
+    steps = K.ColorJitter(*JITTER, p=1.0)
     if recipe == "SimCLR":
         blur = K.RandomGaussianBlur((KERNEL, KERNEL), SIGMA, p=0.5)
         steps = torch.nn.Sequential(K.ColorJitter(*SIMCLR, p=0.8), K.RandomGrayscale(p=0.2), blur)
@@ -94,48 +83,33 @@ def kornia_work(recipe: str, images: torch.Tensor) -> dict[str, Work]:
     return {"kornia": lambda: steps(floats)}
 
 
-def batch_ms(work: Work, device: str) -> float:
-    start = 0.0
-    for number in range(WARM_UP + REPEATS):
-        if number == WARM_UP:
-            finish(device)
-            start = time.perf_counter()
+def repeats(work, device, count):
+    for _ in range(count):
         work()
-    finish(device)
-    return (time.perf_counter() - start) / REPEATS * 1e3
+    finish_device(device)
 
 
-def finish(device: str) -> None:
-    if device != "cpu":
-        torch.cuda.synchronize()
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    if options.device != "cpu" and not torch.cuda.is_available():
-        raise SystemExit("skipped: torch sees no CUDA device here, so there is nothing to measure")
-    shape = (options.batch_size, 3, options.size, options.size)
-    images = torch.randint(0, 256, shape, dtype=torch.uint8).to(options.device, memory_format=torch.channels_last)
+def main():
+    args = arguments(__doc__, device="cuda", batch_size=256, size=224, rounds=5)
+    require_device(args.device)
+    shape = (args.batch_size, 3, args.size, args.size)
+    images = torch.randint(0, 256, shape, dtype=torch.uint8).to(args.device, memory_format=torch.channels_last)
     for recipe in OURS:
-        works = ours(recipe, images, options.device)
-        for make in (torchvision_work, kornia_work):
+        works = {}
+        for make in (ours, torchvision_work, kornia_work):
             try:
                 works |= make(recipe, images)
             except ImportError as error:
                 print(f"{recipe}: left out, {error}")
-        times: dict[str, list[float]] = {name: [] for name in works}
-        for _ in range(options.rounds):
-            for name, work in works.items():
-                times[name].append(batch_ms(work, options.device))
-        print(f"{recipe}, uint8 {list(shape)}, medians of {options.rounds} rounds")
-        for name, found in times.items():
-            ms = median(found)
-            print(f"  {name:<20}{ms:>10.2f} ms a batch {options.batch_size / ms * 1e3:>12,.0f} images/s")
+        for work in works.values():
+            repeats(work, args.device, WARM_UP)
+        times = median_s(
+            {name: partial(repeats, work, args.device, REPEATS) for name, work in works.items()}, args.rounds
+        )
+        print(f"{recipe}, uint8 {list(shape)}, medians of {args.rounds} rounds")
+        for name, time_s in times.items():
+            ms = time_s / REPEATS * 1e3
+            print(f"  {name:<20}{ms:>10.2f} ms a batch {args.batch_size / ms * 1e3:>12,.0f} images/s")
 
 
 if __name__ == "__main__":

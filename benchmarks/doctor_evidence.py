@@ -7,34 +7,30 @@ seconds and the peak memory of reading and merging it, and of diagnosing it; and
 the evidence of 200 steps of the same ranks and workers to the report, its interpreter's start included.
 """
 
-from __future__ import annotations
-
-import argparse
 import io
 import json
 import resource
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
-from made_evidence import make_evidence
+from harness import HIDDEN, arguments, process_json
 
 SHORT_STEPS = 200
 
 
-def report(folder: Path, *, is_rendered: bool) -> dict[str, float]:
-    """Seconds of each part. Nothing that a report does not need is imported."""
+def report(folder, *, is_rendered):
+    """Return the seconds of each part. Nothing that a report does not need is imported."""
     start = time.perf_counter()
     from headrace.doctor.causes import diagnose
     from headrace.doctor.session.evidence_reader import read_session
     from headrace.doctor.session.model import CommandOutcome
 
     imported = time.perf_counter()
-    outcome = CommandOutcome(command=["train"], status=0, why="finished", duration=1)
-    session = read_session(folder, outcome=outcome, mode="observe")
+    session = read_session(
+        folder, outcome=CommandOutcome(command=["train"], status=0, why="finished", duration=1), mode="observe"
+    )
     merged = time.perf_counter()
     diagnosis = diagnose(session)
     diagnosed = time.perf_counter()
@@ -50,49 +46,32 @@ def report(folder: Path, *, is_rendered: bool) -> dict[str, float]:
     return figures | {"CPU in all": used.ru_utime + used.ru_stime, "peak MB": used.ru_maxrss / 1024}
 
 
-def in_a_process_of_its_own(folder: Path, *options: str) -> tuple[float, dict[str, float]]:
-    """Seconds from the start of the interpreter to its end, and what `report` gave."""
-    start = time.perf_counter()
-    command = [sys.executable, __file__, "--report", str(folder), *options]
-    ran = subprocess.run(command, check=True, capture_output=True, text=True)
-    return time.perf_counter() - start, json.loads(ran.stdout)
+def measure(steps, ranks, workers, *options):
+    from made_evidence import make_evidence
 
-
-def bytes_by_kind(folder: Path) -> Counter[str]:
-    kinds: Counter[str] = Counter()
-    for path in (folder / "evidence").iterdir():
-        for line in path.read_text().splitlines():
-            kinds[line[2 : line.index('"', 2)]] += len(line) + 1
-    return kinds
-
-
-def measure(steps: int, ranks: int, workers: int, *options: str) -> None:
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+        folder, kinds = Path(name), Counter()
         make_evidence(folder, steps=steps, ranks=ranks, workers=workers)
-        kinds = bytes_by_kind(folder)
+        for path in (folder / "evidence").iterdir():
+            for line in path.read_text().splitlines():
+                kinds[line[2 : line.index('"', 2)]] += len(line) + 1
+        sizes = ", ".join(f"{kind} {size / 1e6:.1f}" for kind, size in kinds.most_common())
         print(f"## {steps:,} steps, {ranks} ranks, {workers} workers a rank")
-        print(
-            f"evidence {kinds.total() / 1e6:.1f} MB: " + ", ".join(f"{k} {n / 1e6:.1f}" for k, n in kinds.most_common())
-        )
-        whole_s, figures = in_a_process_of_its_own(folder, *options)
-        parts = ", ".join(f"{name} {value:.2f}" for name, value in figures.items())
+        print(f"evidence {kinds.total() / 1e6:.1f} MB: {sizes}")
+        start = time.perf_counter()
+        figures = process_json(__file__, "--report", folder, *options)
+        whole_s, parts = time.perf_counter() - start, ", ".join(f"{each} {n:.2f}" for each, n in figures.items())
         print(f"from the interpreter's start to its end {whole_s:.2f} s: {parts}", flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=900)  # a run is recorded for 1,000
-    parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--workers", type=int, default=16)
-    parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--render", action="store_true", help=argparse.SUPPRESS)
-    known = parser.parse_args()
-    if known.report is not None:
-        print(json.dumps(report(known.report, is_rendered=known.render)))
+def main():
+    hidden = {"type": Path, **HIDDEN}
+    args = arguments(__doc__, steps=900, ranks=8, workers=16, report=hidden, render=False)  # 1,000 steps are recorded
+    if args.report is not None:
+        print(json.dumps(report(args.report, is_rendered=args.render)))
         return
-    measure(known.steps, known.ranks, known.workers)
-    measure(SHORT_STEPS, known.ranks, known.workers, "--render")
+    measure(args.steps, args.ranks, args.workers)
+    measure(SHORT_STEPS, args.ranks, args.workers, "--render")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 
 The run is paced_training.py beside this file: its device is simulated by a sleep, so that a step has a set length and
 the CPU is free meanwhile, as it is beside a GPU. Runs with the doctor and without it take turns, each a process of its
-own and each pair in the other order than the one before. A row says, over the rounds:
+own. A row says, over the rounds:
 
     step      mean step without the doctor
     wall      what the doctor adds to the mean step: the median, the smallest and the largest of the rounds
@@ -18,161 +18,104 @@ process, loops without the probe, while it observes, and after that, take turns,
 out. The machine is not sampled beside. Where that is too noisy, too: doctor_instructions.py counts.
 """
 
-from __future__ import annotations
-
-import argparse
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from statistics import median
 from unittest import mock
 
 import paced_training
+from harness import HEADRACE, arguments, in_turns
 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.probe.hooks import attach
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import ProbeSettings, boot_id
-from headrace.doctor.probe.training import state as observation
+from headrace.doctor.probe.training import state
 from headrace.doctor.session.storage import decode_session
 
-TRAINING = Path(__file__).with_name("paced_training.py")
-FEWEST_STEPS, MOST_STEPS = 256, 1024
-TURN = 64
-"""Steps."""
-FOR_GOOD = 1 << 30
-DOCTOR = [
-    sys.executable,
-    "-c",
-    "import sys; from headrace.tools.command_line import main; sys.argv[0] = 'headrace'; main()",
-    "doctor",
-]
-
-
-@dataclass(frozen=True)
-class Pair:
-    """One round: the same run without the doctor and with it."""
-
-    step_us: float
-    added_us: float
-    added_cpu_us: float
-    own_us: float | None
-
-
-def paired(step_ms: float, workers: int, steps: int, *, doctor_first: bool) -> Pair:
-    with tempfile.TemporaryDirectory() as folder:
-        session = Path(folder) / "session.json"
-        observed = [*DOCTOR, "--observe", "--json", str(session), "--"]
-        figures = {}
-        for prefix in (observed, []) if doctor_first else ([], observed):
-            out = Path(folder) / "figures.json"
-            command = [*prefix, sys.executable, str(TRAINING), str(step_ms), str(workers), str(steps), str(out)]
-            subprocess.run(command, check=True, capture_output=True)
-            figures[bool(prefix)] = json.loads(out.read_text())
-        with_it, without = figures[True], figures[False]
-        return Pair(
-            step_us=without["wall_us"],
-            added_us=with_it["wall_us"] - without["wall_us"],
-            added_cpu_us=with_it["cpu_us"] - without["cpu_us"],
-            own_us=own_cost_us(session),
-        )
-
-
-def own_cost_us(session: Path) -> float | None:
-    """A step's cost by the doctor's own accounting."""
-    return diagnose(decode_session(session.read_bytes())).cost.step_us
-
-
-def compare(step_ms: float, workers: int, rounds: int, seconds: float) -> None:
-    steps = min(max(FEWEST_STEPS, round(seconds * 1000 / step_ms)), MOST_STEPS)
-    pairs = [paired(step_ms, workers, steps, doctor_first=bool(number % 2)) for number in range(rounds)]
-    added = [pair.added_us for pair in pairs]
-    step = statistics.median(pair.step_us for pair in pairs)
-    wall = statistics.median(added)
-    thread = statistics.median(pair.added_cpu_us for pair in pairs)
-    own = statistics.median(pair.own_us for pair in pairs if pair.own_us is not None)
-    print(
-        f"{step_ms:4g} ms {workers:3d} workers {step:9.0f} us {wall:+8.0f} us ({min(added):+.0f} to {max(added):+.0f}) "
-        f"{thread:+8.0f} us {own:8.0f} us {wall / step:+8.2%}",
-        flush=True,
-    )
-
-
-def in_turns(step_ms: float, workers: int, rounds: int) -> None:
-    without, full, rest, own = [], [], [], []
-    for _ in range(rounds):
-        without.append(_mean_us(step_ms, workers))
-        with _observed(FOR_GOOD), _probe_in() as spent:
-            full.append(_mean_us(step_ms, workers) - without[-1])
-        own.append(statistics.median(spent))
-        with _observed(paced_training.WARM_UP // 2), _probe_in():
-            rest.append(_mean_us(step_ms, workers) - without[-1])
-    added, let = statistics.median(full), statistics.median(rest)
-    print(
-        f"{step_ms:4g} ms {workers:3d} workers {statistics.median(without):9.0f} us, measured {added:+6.0f} us "
-        f"(own {statistics.median(own):.0f}), let pass {let:+6.0f} us",
-        flush=True,
-    )
-
-
-def _mean_us(step_ms: float, workers: int) -> float:
-    wall, _ = paced_training.train(step_ms / 1000, workers, paced_training.WARM_UP + TURN)
-    return paced_training.usual(wall[paced_training.WARM_UP :])
-
-
-def _observed(steps: int) -> AbstractContextManager[Any]:
-    """Observe so many steps."""
-    return mock.patch.object(observation, "OBSERVED_STEPS", steps)
+TURN_STEPS, FOR_GOOD = 64, 1 << 30
 
 
 @contextmanager
-def _probe_in() -> Iterator[list[float]]:
-    """Puts the probe into this process, as --observe would. Gives what it says of its cost: microseconds a step."""
-    spent: list[float] = []
-    with tempfile.TemporaryDirectory() as folder:
-        settings = observing(Path(folder))
+def probe_attached(observed_steps):
+    """Attach the probe to this process, as --observe would; yield a list that gets its own cost of each step, in µs."""
+    own_us = []
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(state, "OBSERVED_STEPS", observed_steps):
+        times = (time.monotonic_ns() // 1000, time.time_ns() // 1000)
+        settings = ProbeSettings(folder, *times, boot_id(), observe=True)
         settings.write()
         probe = Probe(settings)
         attach(probe)
         try:
-            yield spent
+            yield own_us
         finally:
             probe.detach()
-        records = _records(Path(settings.evidence))
-        spent += [record[5] / 10 for record in records if record[0] == "step"]
+        lines = (line for file in Path(settings.evidence).iterdir() for line in file.read_text().splitlines())
+        own_us += [record[5] / 10 for record in map(json.loads, lines) if record[0] == "step"]
 
 
-def _records(evidence: Path) -> list[list[Any]]:
-    """All records of all processes."""
-    return [json.loads(line) for file in evidence.iterdir() for line in file.read_text().splitlines()]
+def compare(step_ms, workers, args):
+    steps = min(max(256, round(args.seconds * 1000 / step_ms)), 1024)
+    command = [sys.executable, paced_training.__file__, *map(str, (step_ms, workers, steps))]
+
+    def figures(*prefix):
+        ran = subprocess.run([*prefix, *command], check=True, capture_output=True, text=True)
+        return json.loads(next(line for line in ran.stdout.splitlines() if line.startswith("[")))
+
+    def observed():
+        with tempfile.TemporaryDirectory() as folder:
+            session = Path(folder, "session.json")
+            found = figures(*HEADRACE, "doctor", "--observe", "--json", str(session), "--")
+            return *found, diagnose(decode_session(session.read_bytes())).cost.step_us
+
+    runs = in_turns({"without": figures, "observed": observed}, args.rounds)
+    pairs = list(zip(runs["without"], runs["observed"], strict=True))
+    added, thread = ([after[at] - before[at] for before, after in pairs] for at in (0, 1))
+    step, wall, own = median(before[0] for before, _ in pairs), median(added), median(each[2] for _, each in pairs)
+    print(
+        f"{step_ms:4g} ms {workers:3d} workers {step:9.0f} us {wall:+8.0f} us ({min(added):+.0f} to {max(added):+.0f}) "
+        f"{median(thread):+8.0f} us {own:8.0f} us {wall / step:+8.2%}",
+        flush=True,
+    )
 
 
-def observing(folder: Path) -> ProbeSettings:
-    origin_us, wall_us = time.monotonic_ns() // 1000, time.time_ns() // 1000
-    return ProbeSettings(str(folder), origin_us, wall_us, boot_id(), observe=True)
+def compare_in_turns(step_ms, workers, args):
+    def mean_us():
+        wall, _ = paced_training.train(step_ms / 1000, workers, paced_training.WARM_UP + TURN_STEPS)
+        return paced_training.usual(wall[paced_training.WARM_UP :])
+
+    def observed(steps):
+        with probe_attached(steps) as own_us:
+            found = mean_us()
+        return found, median(own_us)
+
+    turns = {"measured": partial(observed, FOR_GOOD), "let pass": partial(observed, paced_training.WARM_UP // 2)}
+    runs = in_turns({"without": mean_us, **turns}, args.rounds)
+    without = runs.pop("without")
+    added = {
+        name: median(each - bare for (each, _), bare in zip(rounds, without, strict=True))
+        for name, rounds in runs.items()
+    }
+    own = median(each for _, each in runs["measured"])
+    print(
+        f"{step_ms:4g} ms {workers:3d} workers {median(without):9.0f} us, measured {added['measured']:+6.0f} us "
+        f"(own {own:.0f}), let pass {added['let pass']:+6.0f} us",
+        flush=True,
+    )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--step-ms", type=float, nargs="+", default=[1, 5, 20, 50])
-    parser.add_argument("--workers", type=int, nargs="+", default=[0, 2])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=16.0, help="of each run, within 256 and 1,024 steps")
-    parser.add_argument("--in-turns", action="store_true")
-    known = parser.parse_args()
-    for workers in known.workers:
-        for step_ms in known.step_ms:
-            if known.in_turns:
-                in_turns(step_ms, workers, known.rounds)
-                continue
-            compare(step_ms, workers, known.rounds, known.seconds)
+def main():
+    seconds = {"type": float, "default": 16.0, "help": "of each run, within 256 and 1,024 steps"}
+    args = arguments(__doc__, step_ms=[1.0, 5.0, 20.0, 50.0], workers=[0, 2], rounds=5, seconds=seconds, in_turns=False)
+    for workers in args.workers:
+        for step_ms in args.step_ms:
+            (compare_in_turns if args.in_turns else compare)(step_ms, workers, args)
 
 
 if __name__ == "__main__":

@@ -15,34 +15,23 @@ import sys
 import tempfile
 from pathlib import Path
 
+from harness import HEADRACE, arguments
+
 TUTORIAL = Path(__file__).parent.parent / "docs" / "doctor" / "tutorial.md"
 
 
-def commands(text):
-    """Commands that the tutorial shows, in their order: lines of its code blocks that begin with a prompt."""
-    return re.findall(r"^\$ (.+)$", text, re.MULTILINE)
-
-
-def script(text):
-    """The training script that the tutorial begins with."""
-    return re.search(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[1]
-
-
 def main():
-    photos, text = Path(sys.argv[1]).resolve(), TUTORIAL.read_text()
+    photos, text = arguments(__doc__, "photos").photos.resolve(), TUTORIAL.read_text()
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as programs:
-        Path(folder, "train.py").write_text(script(text))
+        training = re.search(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[1]
+        Path(folder, "train.py").write_text(training)
         Path(folder, "photos").symlink_to(photos)
-        python = shlex.quote(sys.executable)
-        for name, start in {
-            "python": python,
-            "headrace": f'{python} -c "from headrace.tools.command_line import main; main()"',
-        }.items():
+        for name, command in {"python": [sys.executable], "headrace": HEADRACE}.items():
             program = Path(programs, name)
-            program.write_text(f'#!/bin/sh\nexec {start} "$@"\n')
+            program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
             program.chmod(0o755)
         environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
-        for command in commands(text):
+        for command in re.findall(r"^\$ (.+)$", text, re.MULTILINE):
             print(f"$ {command}", flush=True)
             subprocess.run(command, shell=True, cwd=folder, env=environment, check=True)
 

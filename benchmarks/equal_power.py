@@ -10,16 +10,16 @@ their own. FOLDER holds photographs in class folders; 3,000 samples are views of
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from harness import arguments, head, row
 from PIL import Image
 
 import headrace as hr
@@ -29,6 +29,7 @@ SIDE = 48
 IMAGE, VIEW = hr.Image(), hr.Resize((SIDE, SIDE))
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 JITTER = hr.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1)
+WEAKER = ("brightness", "contrast", "saturation")
 Change = Callable[[dict[str, Any], np.random.Generator], dict[str, Any]]
 
 
@@ -155,6 +156,10 @@ def without_antialias(batch: dict[str, Any], _: Any) -> dict[str, Any]:
     return {**batch, "image": images.round().to(torch.uint8).numpy()}
 
 
+def changed(made: Made, **more: Any) -> tuple[Made, Made]:
+    return made, replace(made, **more)
+
+
 def pairs(made: Made) -> dict[str, tuple[Made, Made]]:
     """Return the pairs with one planted difference, by name."""
     crop = replace(made, view=hr.RandomResizedCrop(SIDE, scale=(0.5, 1), flip=0.5))
@@ -173,58 +178,43 @@ def pairs(made: Made) -> dict[str, tuple[Made, Made]]:
     )
     smoothed = image_change(lambda images: (images + np.roll(images, 1, axis=-1)) / 2)
     masked = replace(crop, mask=True)
-    whole = replace(made, view=None)
+    whole, next_labels = replace(made, view=None), label_change(lambda labels, _: (labels + 1) % 10)
     return {
-        "flip lost": (crop, replace(crop, view=replace(crop.view, flip=0.0))),
-        "flip lost, windows of 8 to 100 %": (wide, replace(wide, view=replace(wide.view, flip=0.0))),
-        "flip lost, no crop": (
-            replace(made, view=hr.Resize((SIDE, SIDE), flip=0.5)), replace(made, view=hr.Resize((SIDE, SIDE))),
-        ),
+        "flip lost": changed(crop, view=replace(crop.view, flip=0.0)),
+        "flip lost, windows of 8 to 100 %": changed(wide, view=replace(wide.view, flip=0.0)),
+        "flip lost, no crop": changed(replace(made, view=hr.Resize((SIDE, SIDE), flip=0.5)), view=VIEW),
         "vertical flip lost": (replace(crop, view=[crop.view, hr.RandomVerticalFlip()]), crop),
-        "BGR, fixed": (made, replace(made, change=image_change(lambda images: images[:, ::-1]))),
-        "BGR, drawn": (crop, replace(crop, change=image_change(lambda images: images[:, ::-1]))),
+        "BGR, fixed": changed(made, change=image_change(lambda images: images[:, ::-1])),
+        "BGR, drawn": changed(crop, change=image_change(lambda images: images[:, ::-1])),
         "no antialiasing, fixed": (made, replace(whole, change=without_antialias)),
-        "nearest, drawn": (crop, replace(crop, image=hr.Image(filter="nearest"))),
-        "crop off by one pixel, fixed": (made, replace(made, source=shifted)),
-        "crop off by one pixel, drawn": (crop, replace(crop, source=shifted)),
-        "mean 0.47 for 0.485, fixed": (fixed, replace(fixed, image=mean(0.47))),
-        "mean 0.47 for 0.485, drawn": (normal, replace(normal, image=mean(0.47))),
-        "mean off by one level, drawn": (normal, replace(normal, image=mean(0.485 - 1 / 255))),
-        "deviation off by 3 %, fixed": (fixed, replace(fixed, image=deviation)),
-        "deviation off by 3 %, drawn": (normal, replace(normal, image=deviation)),
-        "jitter of 0.4 for 0.3": (
-            jitter, replace(jitter, augment=(replace(JITTER, brightness=0.3, contrast=0.3, saturation=0.3),)),
-        ),
-        "brightness 0.4 for 0.3": (jitter, replace(jitter, augment=(replace(JITTER, brightness=0.3),))),
-        "hue lost": (jitter, replace(jitter, augment=(replace(JITTER, hue=0.0),))),
-        "mask filter": (masked, replace(masked, change=blurred_mask)),
-        "labels off by one": (crop, replace(crop, change=label_change(lambda labels, _: (labels + 1) % 10))),
-        "one label of all": (crop, replace(crop, change=label_change(lambda labels, n: np.where(n == 7, 3, labels)))),
-        "labels off by one, no key": (
-            replace(crop, key=False),
-            replace(crop, key=False, change=label_change(lambda labels, _: (labels + 1) % 10)),
-        ),
-        "order": (crop, replace(crop, shuffle=False)),
-        "dtype": (fixed, replace(fixed, change=image_change(lambda images: images.astype(np.float64)))),
-        "windows of 10 % less area": (crop, replace(crop, view=replace(crop.view, scale=(0.45, 0.9)))),
-        "windows of 10 % less area, 8 to 100 %": (wide, replace(wide, view=replace(wide.view, scale=(0.072, 0.9)))),
-        "aspect ratio lost": (crop, replace(crop, view=replace(crop.view, ratio=(1.0, 1.0)))),
-        "one sample replaced, fixed": (made, replace(made, source=one_replaced)),
-        "one sample replaced, drawn": (crop, replace(crop, source=one_replaced)),
-        "one sample twice, one never": (crop, replace(crop, rows=lambda count: np.r_[np.arange(count - 1), 0])),
-        "two tokens swapped": (
-            replace(crop, change=tokens), replace(crop, change=lambda batch, draw: tokens(batch, draw, swap=True)),
-        ),
-        "one-hot, smoothed": (
-            replace(crop, change=one_hot), replace(crop, change=lambda batch, draw: one_hot(batch, draw, 0.1)),
-        ),
-        "truncated for rounded": (
-            replace(made, change=rounded), replace(made, change=truncated),
-        ),
-        "blurred by a pixel, drawn": (normal, replace(normal, change=smoothed)),
-        "choice of captions lost": (
-            replace(crop, change=captions), replace(crop, change=lambda batch, draw: captions(batch, draw, 1)),
-        ),
+        "nearest, drawn": changed(crop, image=hr.Image(filter="nearest")),
+        "crop off by one pixel, fixed": changed(made, source=shifted),
+        "crop off by one pixel, drawn": changed(crop, source=shifted),
+        "mean 0.47 for 0.485, fixed": changed(fixed, image=mean(0.47)),
+        "mean 0.47 for 0.485, drawn": changed(normal, image=mean(0.47)),
+        "mean off by one level, drawn": changed(normal, image=mean(0.485 - 1 / 255)),
+        "deviation off by 3 %, fixed": changed(fixed, image=deviation),
+        "deviation off by 3 %, drawn": changed(normal, image=deviation),
+        "jitter of 0.4 for 0.3": changed(jitter, augment=(replace(JITTER, **dict.fromkeys(WEAKER, 0.3)),)),
+        "brightness 0.4 for 0.3": changed(jitter, augment=(replace(JITTER, brightness=0.3),)),
+        "hue lost": changed(jitter, augment=(replace(JITTER, hue=0.0),)),
+        "mask filter": changed(masked, change=blurred_mask),
+        "labels off by one": changed(crop, change=next_labels),
+        "one label of all": changed(crop, change=label_change(lambda labels, n: np.where(n == 7, 3, labels))),
+        "labels off by one, no key": changed(replace(crop, key=False), change=next_labels),
+        "order": changed(crop, shuffle=False),
+        "dtype": changed(fixed, change=image_change(lambda images: images.astype(np.float64))),
+        "windows of 10 % less area": changed(crop, view=replace(crop.view, scale=(0.45, 0.9))),
+        "windows of 10 % less area, 8 to 100 %": changed(wide, view=replace(wide.view, scale=(0.072, 0.9))),
+        "aspect ratio lost": changed(crop, view=replace(crop.view, ratio=(1.0, 1.0))),
+        "one sample replaced, fixed": changed(made, source=one_replaced),
+        "one sample replaced, drawn": changed(crop, source=one_replaced),
+        "one sample twice, one never": changed(crop, rows=lambda count: np.r_[np.arange(count - 1), 0]),
+        "two tokens swapped": changed(replace(crop, change=tokens), change=partial(tokens, swap=True)),
+        "one-hot, smoothed": changed(replace(crop, change=one_hot), change=partial(one_hot, smoothing=0.1)),
+        "truncated for rounded": changed(replace(made, change=rounded), change=truncated),
+        "blurred by a pixel, drawn": changed(normal, change=smoothed),
+        "choice of captions lost": changed(replace(crop, change=captions), change=partial(captions, choices=1)),
     }  # fmt: skip
 
 
@@ -255,11 +245,11 @@ def equal_pairs(made: Made) -> dict[str, tuple[Made, Made]]:
         "other threads": (replace(jitter, threads=1), replace(jitter, threads=3)),
         "other draws": (replace(made, view=crop), replace(other, view=crop)),
         "other draws, windows of 8 to 100 %": (replace(made, view=wide), replace(other, view=wide)),
-        "other draws, jitter": (jitter, replace(jitter, seed=1)),
+        "other draws, jitter": changed(jitter, seed=1),
         "other draws, normalised by torch": (
             replace(made, view=crop, change=scaled), replace(other, view=crop, change=scaled),
         ),
-        "other draws, masks and tokens": (masked, replace(masked, seed=1)),
+        "other draws, masks and tokens": changed(masked, seed=1),
         "other flips": (
             replace(made, view=hr.Resize((SIDE, SIDE), flip=0.5)),
             replace(other, view=hr.Resize((SIDE, SIDE), flip=0.5)),
@@ -279,20 +269,18 @@ def outcome(judgement: Judgement) -> str:
     return "not enough seen" + (f": {max(samples):,}" if None not in samples else "")
 
 
-def print_power(folder: Path, counts: list[int], only: str) -> None:
-    columns = [(count, seed) for count in counts for seed in (0, 1)]
-    heads = [f"{count:,} samples, {'un' * seed}equal seeds" for count, seed in columns]
-    print("| planted difference | " + " | ".join(heads) + " |\n|---|" + "---|" * len(heads))
+def print_power(args: Any) -> None:
+    columns = [(count, seed) for count in args.samples for seed in (0, 1)]
+    print(head("planted difference", *(f"{count:,} samples, {'un' * seed}equal seeds" for count, seed in columns)))
     observed: dict[str, LoaderObservation] = {}
-    for name in pairs(Made(folder, 1)):
+    for name in (name for name in pairs(Made(args.folder, 1)) if args.only in name):
         cells = []
-        for count, seed in columns if only in name else []:
-            before, after = pairs(Made(folder, count))[name]
+        for count, seed in columns:
+            before, after = pairs(Made(args.folder, count))[name]
             if (first := repr(before)) not in observed:
                 observed[first] = observe("before", before)
             cells.append(outcome(judge(observed[first], observe("after", replace(after, seed=seed)))))
-        if cells:
-            print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+        print(row(name, *cells), flush=True)
 
 
 def resampled(pair: tuple[Made, Made], runs: int) -> Iterator[tuple[LoaderObservation, LoaderObservation]]:
@@ -302,10 +290,8 @@ def resampled(pair: tuple[Made, Made], runs: int) -> Iterator[tuple[LoaderObserv
     for _ in range(runs):
         first = draw.permutation(12)[:2]
         second = first if pair[0].seed == pair[1].seed else draw.permutation(12)[:2]
-        one, other = (
-            LoaderObservation("equal", tuple(each[n] for n in chosen))
-            for each, chosen in zip(epochs, (first, second), strict=True)
-        )
+        chosen = zip(epochs, (first, second), strict=True)
+        one, other = (LoaderObservation("equal", tuple(each[n] for n in numbers)) for each, numbers in chosen)
         yield one, other
 
 
@@ -316,34 +302,23 @@ def redrawn(pair: tuple[Made, Made], runs: int) -> Iterator[tuple[LoaderObservat
         yield one, other
 
 
-def print_alarms(folder: Path, count: int, runs: int, only: str, fresh: bool) -> None:
-    print("| equal loaders | alarms | not enough seen | runs | s |\n|---|---|---|---|---|")
-    for name, pair in equal_pairs(Made(folder, count)).items():
-        if only not in name:
-            continue
-        began, verdicts = time.perf_counter(), []
-        for one, other in redrawn(pair, runs) if fresh else resampled(pair, runs):
-            judgement = judge(one, other)
-            verdicts.append(judgement.verdict)
-            if judgement.differences:
-                print(judgement.differences)
-        alarms, unseen = verdicts.count("different"), verdicts.count("not enough seen")
-        print(f"| {name} | {alarms} | {unseen} | {runs} | {time.perf_counter() - began:.0f} |", flush=True)
+def print_alarms(args: Any) -> None:
+    print(head("equal loaders", "alarms", "not enough seen", "runs", "s"))
+    for name, pair in equal_pairs(Made(args.folder, args.samples[0])).items():
+        if args.only in name:
+            began, verdicts = time.perf_counter(), []
+            for one, other in (redrawn if args.fresh else resampled)(pair, args.runs):
+                judgement = judge(one, other)
+                verdicts.append(judgement.verdict)
+                if judgement.differences:
+                    print(judgement.differences)
+            counts = (verdicts.count(verdict) for verdict in ("different", "not enough seen"))
+            print(row(name, *counts, args.runs, f"{time.perf_counter() - began:.0f}"), flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--samples", type=int, nargs="+", default=[600, 3000])
-    parser.add_argument("--equal", action="store_true")
-    parser.add_argument("--runs", type=int, default=100)
-    parser.add_argument("--fresh", action="store_true")
-    parser.add_argument("--only", default="")
-    options = parser.parse_args()
-    if options.equal:
-        print_alarms(options.folder, options.samples[0], options.runs, options.only, options.fresh)
-    else:
-        print_power(options.folder, options.samples, options.only)
+    args = arguments(__doc__, "folder", samples=[600, 3000], equal=False, runs=100, fresh=False, only="")
+    (print_alarms if args.equal else print_power)(args)
 
 
 if __name__ == "__main__":

@@ -7,119 +7,75 @@ page cache. `first open` builds the index, `open` finds it beside the archive. R
 walks all names for each look-up, so it gets fewer of them.
 """
 
-from __future__ import annotations
-
-import argparse
-import io
 import random
-import statistics
 import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+
+from harness import arguments, in_turns, machine, medians, seconds, write_tar
 
 from headrace.dropins.indexed_tar import IndexedTar
 from headrace.dropins.indexed_zip import IndexedZip
-from headrace.tools.bench.comparison import environment
 
 LOOKUPS, SLOW_LOOKUPS = 20_000, 40
-Use = Callable[[str], Any]
 
 
-def name_of(number: int) -> str:
-    return f"scene_{number // 100:05d}/images/frame_{number:07d}_rgb.png"
-
-
-def write_tar(path: Path, names: Sequence[str], content: bytes) -> None:
-    with tarfile.open(path, "w") as tar:
-        for name in names:
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-
-
-def write_zip(path: Path, names: Sequence[str], content: bytes) -> None:
+def write_zip(path, members):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in names:
+        for name, content in members:
             archive.writestr(name, content)
 
 
-def seconds(work: Callable[[], Any]) -> float:
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
-
-
-def each(use: Callable[[str], Any], names: Sequence[str]) -> float:
-    """Seconds for each name."""
+def each(use, names):
+    """Return the seconds for each name."""
     return seconds(lambda: [use(name) for name in names]) / len(names)
 
 
-def open_reference(path: Path) -> tarfile.TarFile | zipfile.ZipFile:
-    if path.suffix == ".zip":
-        return zipfile.ZipFile(path)
+def open_tar(path):
     tar = tarfile.open(path)  # noqa: SIM115  # the caller closes it
     tar.getmembers()
     return tar
 
 
-def reference_uses(reference: tarfile.TarFile | zipfile.ZipFile) -> tuple[Use, Use, int]:
-    """How it looks a member up, how it reads one, and how many times there is time for."""
-    if isinstance(reference, zipfile.ZipFile):
-        return reference.getinfo, reference.read, LOOKUPS
-    return reference.getmember, lambda name: reference.extractfile(name).read(), SLOW_LOOKUPS  # type: ignore[union-attr]
-
-
-def one_round(path: Path, names: Sequence[str], rng: random.Random) -> dict[str, float]:
-    """Seconds for each thing that is done, by what does it."""
-    kind = IndexedZip if path.suffix == ".zip" else IndexedTar
+def round_of(path, kind, reference, names):
+    """Return seconds: our first opening, then opening, look-up and read of ours and of the reference."""
     Path(f"{path}.headrace").unlink(missing_ok=True)
-    figures = {"own first open": seconds(lambda: kind(path).close()), "own open": seconds(lambda: kind(path).close())}
-    wanted = rng.choices(names, k=LOOKUPS)
+    first, own_open = (seconds(lambda: kind(path).close()) for _ in range(2))
     with kind(path) as own:
-        figures["own lookup"] = each(own.getmember, wanted)
-        figures["own read"] = each(own.read, wanted)
+        own_uses = each(own.getmember, names), each(own.read, names)
     begin = time.perf_counter()
-    with open_reference(path) as reference:
-        figures["reference open"] = time.perf_counter() - begin
-        find, read, count = reference_uses(reference)
-        figures["reference lookup"] = each(find, wanted[:count])
-        figures["reference read"] = each(read, wanted[:count])
-    return figures
+    with reference(path) as other:
+        open_s = time.perf_counter() - begin
+        if isinstance(other, tarfile.TarFile):
+            find, read, names = other.getmember, lambda name: other.extractfile(name).read(), names[:SLOW_LOOKUPS]
+        else:
+            find, read = other.getinfo, other.read
+        return first, own_open, *own_uses, open_s, each(find, names), each(read, names)
 
 
-def show(path: Path, figures: Mapping[str, float]) -> None:
-    reference = "zipfile" if path.suffix == ".zip" else "tarfile"
-    own = "IndexedZip" if path.suffix == ".zip" else "IndexedTar"
-    print(f"\n{'':14}{own:>14}{reference:>14}")
-    print(f"{'first open':14}{figures['own first open'] * 1e3:11.1f} ms{figures['reference open'] * 1e3:11.1f} ms")
-    for what, scale, unit in (("open", 1e3, "ms"), ("lookup", 1e6, "us"), ("read", 1e6, "us")):
-        ours, theirs = figures[f"own {what}"], figures[f"reference {what}"]
-        print(f"{what:14}{ours * scale:11.1f} {unit}{theirs * scale:11.1f} {unit}{theirs / ours:9.1f} x")
-
-
-def main() -> None:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("--members", type=int, default=100_000)
-    ask.add_argument("--bytes", type=int, default=1000, help="of each member")
-    ask.add_argument("--rounds", type=int, default=5)
-    options = ask.parse_args()
-    rng = random.Random(0)
-    names = [name_of(number) for number in range(options.members)]
-    machine = environment()
-    print(f"{machine.cpu}, {machine.cores} cores, Python {machine.python}")
-    print(f"{options.members:,} members of {options.bytes:,} bytes, medians of {options.rounds} rounds")
+def main():
+    args = arguments(__doc__, members=100_000, bytes={"type": int, "default": 1000, "help": "of each member"}, rounds=5)
+    draw = random.Random(0)
+    names = [f"scene_{number // 100:05d}/images/frame_{number:07d}_rgb.png" for number in range(args.members)]
+    print(f"{machine()}\n{args.members:,} members of {args.bytes:,} bytes, medians of {args.rounds} rounds")
     with tempfile.TemporaryDirectory() as folder:
-        archives = [Path(folder) / "a.tar", Path(folder) / "a.zip"]
-        for path, write in zip(archives, (write_tar, write_zip), strict=True):
-            write(path, names, rng.randbytes(options.bytes))
-        rounds = [[one_round(path, names, rng) for path in archives] for _ in range(options.rounds)]
-        for number, path in enumerate(archives):
-            figures = {what: statistics.median(both[number][what] for both in rounds) for what in rounds[0][number]}
-            show(path, figures)
+        kinds = {"tar": (IndexedTar, open_tar, write_tar), "zip": (IndexedZip, zipfile.ZipFile, write_zip)}
+        cases = {}
+        for suffix, (kind, reference, write) in kinds.items():
+            path, content = Path(folder, f"a.{suffix}"), draw.randbytes(args.bytes)
+            write(path, ((name, content) for name in names))
+            cases[suffix] = partial(round_of, path, kind, reference, draw.choices(names, k=LOOKUPS))
+        for suffix, (first, *figures) in medians(in_turns(cases, args.rounds)).items():
+            print(f"\n{'':14}{kinds[suffix][0].__name__:>14}{suffix + 'file':>14}")
+            print(f"{'first open':14}{first * 1e3:11.1f} ms{figures[3] * 1e3:11.1f} ms")
+            for number, (what, scale, unit) in enumerate(
+                (("open", 1e3, "ms"), ("lookup", 1e6, "us"), ("read", 1e6, "us"))
+            ):
+                ours, theirs = figures[number] * scale, figures[number + 3] * scale
+                print(f"{what:14}{ours:11.1f} {unit}{theirs:11.1f} {unit}{theirs / ours:9.1f} x")
 
 
 if __name__ == "__main__":

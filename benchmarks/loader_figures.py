@@ -5,94 +5,65 @@
 Rounds are interleaved; medians are printed. Photographs come from benchmarks/make_photos.py.
 """
 
-import argparse
 import statistics
-import subprocess
-import sys
-import tarfile
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
-import psutil
+from harness import arguments, exhaust, in_turns, jpegs, medians, memory_mb, process_json, repeated, write_tar
 
 import headrace as hr
 
-VIEW = hr.RandomResizedCrop(224, flip=0.5)
+SETTINGS = {"view": hr.RandomResizedCrop(224, flip=0.5), "batch_size": 256, "shuffle": True}
 
 
 def rate(where, threads, epochs=3):
-    """Images a second after a first epoch, and the feed's Python CPU milliseconds a batch of 256."""
-    loader = hr.Loader(where, view=VIEW, batch_size=256, shuffle=True, remainder="wrap", threads=threads)
-    for _ in loader:
-        pass
-    count, python_s, batches = 0, 0.0, 0
-    start = time.perf_counter()
+    """Return images/s after a first epoch, and the feed's Python CPU milliseconds a batch of 256."""
+    loader = hr.Loader(str(where), **SETTINGS, remainder="wrap", threads=threads)
+    exhaust(loader)
+    python_s, batches, start = 0.0, 0, time.perf_counter()
     for _ in range(epochs):
-        for batch in loader:
-            count += len(batch["image"])
+        exhaust(loader)
         python_s, batches = python_s + loader.stats().python_s, batches + loader.stats().batches
-    return count / (time.perf_counter() - start), python_s / batches * 1e3
-
-
-def medians(cases, rounds):
-    """Interleaves the cases, and gives the median of each one's figures."""
-    results = {name: [] for name in cases}
-    for _ in range(rounds):
-        for name, case in cases.items():
-            results[name].append(case())
-    return {name: [statistics.median(column) for column in zip(*rows, strict=True)] for name, rows in results.items()}
+    return 256 * batches / (time.perf_counter() - start), python_s / batches * 1e3
 
 
 def scaling(photos, rounds):
-    found = medians({1: lambda: rate(photos, 1), 2: lambda: rate(photos, 2)}, rounds)
-    print(f"1 thread {found[1][0]:,.0f}, 2 threads {found[2][0]:,.0f} images/s: {found[2][0] / found[1][0]:.2f} x")
-    print(f"Python: {found[1][1]:.2f} ms of CPU a batch of 256, measured with one core thread")
+    found = medians(in_turns({threads: partial(rate, photos, threads) for threads in (1, 2)}, rounds))
+    (one, python_ms), (two, _) = found.values()
+    print(f"1 thread {one:,.0f}, 2 threads {two:,.0f} images/s: {two / one:.2f} x")
+    print(f"Python: {python_ms:.2f} ms of CPU a batch of 256, measured with one core thread")
 
 
 def tar_against_folder(photos, rounds):
-    with tempfile.TemporaryDirectory() as folder:
-        tar = Path(folder) / "photos.tar"
-        with tarfile.open(tar, "w") as archive:
-            for path in sorted(Path(photos).rglob("*.jpg")):
-                archive.add(path, arcname=str(path.relative_to(photos)))
-        found = medians({"folder": lambda: rate(photos, 2), "tar": lambda: rate(str(tar), 2)}, rounds)
-    print(f"tar {found['tar'][0]:,.0f}, folder {found['folder'][0]:,.0f} images/s: "
-          f"{found['tar'][0] / found['folder'][0]:.3f} x")  # fmt: skip
-
-
-def memory(photos, epochs):
-    dataset = hr.open(photos)
-    dataset = (
-        dataset.select(list(range(len(dataset))) + list(range(2000 - len(dataset)))) if len(dataset) < 2000 else dataset
-    )
-    loader = hr.Loader(dataset, view=VIEW, batch_size=256, shuffle=True)
-    process, at = psutil.Process(), {}
-    for epoch in range(epochs):
-        for _ in loader:
-            pass
-        at[epoch] = process.memory_info().rss / 1e6
-    early = statistics.median(at[e] for e in range(epochs // 10, epochs // 5))
-    late = statistics.median(at[e] for e in range(epochs - epochs // 10, epochs))
-    print(f"{epochs} epochs over {len(dataset):,} images: {early:,.0f} MB early, {late:,.0f} MB late")
+    with tempfile.TemporaryDirectory() as name:
+        members = ((str(path.relative_to(photos)), path.read_bytes()) for path in jpegs(photos))
+        tar = write_tar(Path(name, "photos.tar"), members)
+        found = medians(in_turns({where: partial(rate, where, 2) for where in (photos, tar)}, rounds))
+    (folder, _), (tar, _) = found.values()
+    print(f"tar {tar:,.0f}, folder {folder:,.0f} images/s: {tar / folder:.3f} x")
 
 
 def import_time():
-    def milliseconds(module):
-        code = f"import time; t = time.perf_counter(); import {module}; print((time.perf_counter() - t) * 1e3)"
-        return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    code = "import time; t = time.perf_counter(); import {}; print((time.perf_counter() - t) * 1e3)"
+    cases = {name: partial(process_json, "-c", code.format(name)) for name in ("numpy", "headrace")}
+    numpy_ms, own_ms = medians(in_turns(cases, 7)).values()
+    print(f"import headrace: {own_ms - numpy_ms:.0f} ms beyond numpy's own")
 
-    runs = [(milliseconds("numpy"), milliseconds("headrace")) for _ in range(7)]
-    beyond = statistics.median(own for _, own in runs) - statistics.median(numpy for numpy, _ in runs)
-    print(f"import headrace: {beyond:.0f} ms beyond numpy's own")
+
+def memory(photos, epochs):
+    dataset = repeated(photos, max(2000, len(hr.open(photos))))
+    loader, at = hr.Loader(dataset, **SETTINGS), []
+    for _ in range(epochs):
+        exhaust(loader)
+        at += memory_mb("VmRSS")
+    early, late = statistics.median(at[epochs // 10 : epochs // 5]), statistics.median(at[-(epochs // 10) :])
+    print(f"{epochs} epochs over {len(dataset):,} images: {early:,.0f} MB early, {late:,.0f} MB late")
 
 
 def main():
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("photos")
-    ask.add_argument("--rounds", type=int, default=5)
-    ask.add_argument("--epochs", type=int, default=100)
-    args = ask.parse_args()
+    args = arguments(__doc__, "photos", rounds=5, epochs=100)
     scaling(args.photos, args.rounds)
     tar_against_folder(args.photos, args.rounds)
     import_time()

@@ -6,8 +6,8 @@
 Lengths are log-normal, but for the last case, in which nothing can help. Of each distribution:
 
 `used`      share of all rows' tokens that belong to a sequence. Beside it: `in order`, which opens a row whenever the
-            next sequence does not fit (what a stream can do), and `best fit`, best-fit decreasing one sequence after
-            another. Both of at most 200,000 sequences; with as many, ours is `used, same`
+            next sequence does not fit (what a stream can do), of at most 200,000 sequences; with as many, ours is
+            `used, same`
 `planned`   million sequences a second, CPU time of one thread, median of the rounds: from an array of lengths to a
             plan (`plan`), of batches of `--rows` rows (`batches`), and of both together for a whole epoch (`both`)
 `bytes`     of the plan's arrays, a sequence
@@ -15,35 +15,25 @@ Lengths are log-normal, but for the last case, in which nothing can help. Of eac
             use; beside the plan's own way, in a table of four bytes a sequence
 """
 
-from __future__ import annotations
-
-import argparse
 import statistics
-import time
-from bisect import bisect_left, insort
-from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
+from harness import arguments, cost
 
 from headrace.plan.best_fit import SequencesByLength
 from headrace.plan.bucket_members import CodedMembers, blank_codes
 from headrace.plan.packed_plan import PackedPlan
 
-Lengths = NDArray[np.int32]
-
-COMPARED = 200_000
-BATCHES = 2000
-SELECTED = 2000
+COMPARED, BATCHES, SELECTED = 200_000, 2000, 2000
 
 
-def log_normal(mean: float, sigma: float) -> Callable[[np.random.Generator, int], Lengths]:
-    """Lengths of this mean; `sigma` is that of their logarithm."""
+def log_normal(mean, sigma):
+    """Draw lengths of this mean; `sigma` is that of their logarithm."""
     middle = np.log(mean) - sigma**2 / 2
     return lambda rng, count: rng.lognormal(middle, sigma, count).round().clip(1).astype(np.int32)
 
 
-CASES: dict[str, tuple[int, Callable[[np.random.Generator, int], Lengths]]] = {
+CASES = {
     "documents": (2048, log_normal(400, 0.9)),
     "chats": (4096, log_normal(600, 1.1)),
     "sentences": (2048, log_normal(200, 0.5)),
@@ -54,8 +44,8 @@ CASES: dict[str, tuple[int, Callable[[np.random.Generator, int], Lengths]]] = {
 """Tokens of a row, and lengths."""
 
 
-def in_order(lengths: Lengths, row: int) -> int:
-    """Rows of a stream."""
+def in_order(lengths, row):
+    """Count the rows of a stream."""
     rows, room = 0, 0
     for length in np.minimum(lengths, row).tolist():
         if length > room:
@@ -64,91 +54,55 @@ def in_order(lengths: Lengths, row: int) -> int:
     return rows
 
 
-def best_fit_decreasing(lengths: Lengths, row: int) -> int:
-    """Rows, one sequence after another."""
-    rooms: list[int] = []
-    rows = 0
-    for length in np.sort(np.minimum(lengths, row))[::-1].tolist():
-        at = bisect_left(rooms, length)
-        if at < len(rooms):
-            room = rooms.pop(at)
-        else:
-            rows, room = rows + 1, row
-        if room > length:
-            insort(rooms, room - length)
-    return rows
+def cpu_s(run, rounds):
+    return statistics.median(cost(run)[1] for _ in range(rounds))
 
 
-def median_s(run: Callable[[], object], rounds: int) -> float:
-    taken = []
-    for _ in range(rounds):
-        began = time.process_time()
-        run()
-        taken.append(time.process_time() - began)
-    return statistics.median(taken)
-
-
-def make(lengths: Lengths, row: int, rows: int) -> PackedPlan:
+def make(lengths, row, rows):
     plan = PackedPlan(sequences=SequencesByLength.of(lengths, row), row=row, batch_size=rows)
     assert plan.steps
     return plan
 
 
-def table_bytes(plan: PackedPlan) -> int:
-    arrays = [*vars(plan.order).values(), *vars(plan.patterns).values()]
-    return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
-
-
-def compare(lengths: Lengths, row: int, rows: int) -> str:
-    part = lengths[:COMPARED]
-    tokens = int(np.minimum(part, row).sum())
-    counts = [in_order(part, row), best_fit_decreasing(part, row), make(part, row, rows).rows]
-    shares = [f"{tokens / (count * row):8.2%}" for count in counts]
-    return f"in order {shares[0]}   best fit {shares[1]}   used, same {shares[2]}"
-
-
-def speeds(lengths: Lengths, row: int, rows: int, rounds: int) -> str:
+def speeds(lengths, row, rows, rounds):
     plan = make(lengths, row, rows)
     steps = range(min(BATCHES, plan.steps))
     planned = sum(len(plan.batch(1, step).samples) for step in steps)
-    plan_s = median_s(lambda: make(lengths, row, rows), rounds) / len(lengths)
-    batch_s = median_s(lambda: [plan.batch(1, step) for step in steps], rounds) / planned
-    found = (1 / each_s / 1e6 for each_s in (plan_s, batch_s, plan_s + batch_s))
-    figures = zip(("plan", "batches", "both"), found, strict=True)
-    words = "   ".join(f"{name} {figure:6.2f}" for name, figure in figures)
+    plan_s = cpu_s(lambda: make(lengths, row, rows), rounds) / len(lengths)
+    batch_s = cpu_s(lambda: [plan.batch(1, step) for step in steps], rounds) / planned
+    figures = {"plan": plan_s, "batches": batch_s, "both": plan_s + batch_s}
+    words = "   ".join(f"{name} {1 / each_s / 1e6:6.2f}" for name, each_s in figures.items())
     return f"planned, million/s: {words}   ({planned / len(steps):.0f} sequences a batch)"
 
 
-def selects(lengths: Lengths, row: int, rounds: int) -> str:
+def selects(lengths, row, rounds):
     order = SequencesByLength.of(lengths, row)
     codes = blank_codes(len(lengths), len(order.sizes))
     codes.reshape(-1)[: len(lengths)] = np.searchsorted(order.sizes, np.clip(lengths, 1, row))
-    members = CodedMembers.of(codes, len(order.sizes))
-    largest = int(order.counts.argmax())
-    wanted = np.arange(SELECTED) % int(order.counts[largest])
-    begin = int(order.offsets[largest])
-    by_rank = median_s(lambda: members.select(largest, wanted), rounds)
-    by_table = median_s(lambda: order.samples[begin + wanted], rounds)
-    return f"select us: codes {by_rank / SELECTED * 1e6:.2f}   table {by_table / SELECTED * 1e6:.3f}"
+    members, largest = CodedMembers.of(codes, len(order.sizes)), int(order.counts.argmax())
+    wanted, begin = np.arange(SELECTED) % int(order.counts[largest]), int(order.offsets[largest])
+    by_rank = cpu_s(lambda: members.select(largest, wanted), rounds) / SELECTED * 1e6
+    by_table = cpu_s(lambda: order.samples[begin + wanted], rounds) / SELECTED * 1e6
+    return f"select us: codes {by_rank:.2f}   table {by_table:.3f}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sequences", type=int, default=1_000_000)
-    parser.add_argument("--rows", type=int, default=8, help="rows of a batch")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", choices=CASES)
-    given = parser.parse_args()
+def main():
+    only = {"choices": list(CASES)}
+    args = arguments(__doc__, sequences=1_000_000, rows=8, rounds=5, only=only)
     for name, (row, draw) in CASES.items():
-        if given.only not in (None, name):
+        if args.only not in (None, name):
             continue
-        lengths = draw(np.random.default_rng(0), given.sequences)
-        plan = make(lengths, row, given.rows)
-        print(f"{name}: {given.sequences:,} sequences of {lengths.mean():.0f} tokens in rows of {row}")
-        print(f"  used {plan.used:8.2%}   {compare(lengths, row, given.rows)}")
-        print(f"  {speeds(lengths, row, given.rows, given.rounds)}")
-        print(f"  bytes {table_bytes(plan) / len(lengths):.2f}   classes {len(plan.order.sizes)}", end="   ")
-        print(f"patterns {len(plan.patterns)}   {selects(lengths, row, given.rounds)}", flush=True)
+        lengths = draw(np.random.default_rng(0), args.sequences)
+        plan, part = make(lengths, row, args.rows), lengths[:COMPARED]
+        tokens = int(np.minimum(part, row).sum())
+        stream, same = (tokens / (count * row) for count in (in_order(part, row), make(part, row, args.rows).rows))
+        arrays = [*vars(plan.sequences).values(), *vars(plan.patterns).values()]
+        size = sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+        print(f"{name}: {args.sequences:,} sequences of {lengths.mean():.0f} tokens in rows of {row}")
+        print(f"  used {plan.used:8.2%}   in order {stream:8.2%}   used, same {same:8.2%}")
+        print(f"  {speeds(lengths, row, args.rows, args.rounds)}")
+        print(f"  bytes {size / len(lengths):.2f}   classes {len(plan.sequences.sizes)}", end="   ")
+        print(f"patterns {len(plan.patterns)}   {selects(lengths, row, args.rounds)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,31 +5,16 @@
 The PNGs are cut from photographs (any folder of large JPEGs). Pillow runs in as many processes as Headrace has threads.
 """
 
-import argparse
-import statistics
 import tempfile
-import time
 from concurrent.futures import ProcessPoolExecutor
+from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
+from harness import arguments, exhaust, jpegs, median_s
 from PIL import Image
 
 import headrace as hr
-
-
-def make(photos, folder, count):
-    sources = [path for path in sorted(Path(photos).rglob("*.jp*g")) if path.is_file()]
-    made = 0
-    for path in sources * count:
-        image = Image.open(path).convert("RGB")
-        if min(image.size) < 700:
-            continue
-        image.resize((1024, 768), Image.Resampling.LANCZOS).save(Path(folder) / f"{made:04d}.png")
-        made += 1
-        if made == count:
-            return
-    raise SystemExit(f"expected photographs of at least 700 pixels a side below {photos}")
 
 
 def by_pillow(path):
@@ -38,26 +23,18 @@ def by_pillow(path):
 
 
 def main():
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("photos")
-    ask.add_argument("--count", type=int, default=48)
-    ask.add_argument("--cores", type=int, default=2)
-    ask.add_argument("--rounds", type=int, default=5)
-    args = ask.parse_args()
+    args = arguments(__doc__, "photos", count=48, cores=2, rounds=5)
+    large = [path for path in jpegs(args.photos) if min(Image.open(path).size) >= 700]
+    if not large:
+        raise SystemExit(f"expected photographs of at least 700 pixels a side below {args.photos}")
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(args.cores) as pool:
-        make(args.photos, folder, args.count)
-        files = sorted(str(path) for path in Path(folder).iterdir())
+        files = [Path(folder, f"{number:04d}.png") for number in range(args.count)]
+        for path, file in zip(islice(cycle(large), args.count), files, strict=True):
+            Image.open(path).convert("RGB").resize((1024, 768), Image.Resampling.LANCZOS).save(file)
         loader = hr.Loader(folder, {"image": hr.Image()}, view=hr.Resize((480, 640)), batch_size=8, threads=args.cores)
-        own, pillow = [], []
-        for _ in range(args.rounds + 1):
-            start = time.perf_counter()
-            for _ in loader:
-                pass
-            own.append(args.count / (time.perf_counter() - start))
-            start = time.perf_counter()
-            list(pool.map(by_pillow, files, chunksize=4))
-            pillow.append(args.count / (time.perf_counter() - start))
-    ours, theirs = statistics.median(own[1:]), statistics.median(pillow[1:])
+        ways = {"own": lambda: exhaust(loader), "Pillow": lambda: list(pool.map(by_pillow, files, chunksize=4))}
+        times = median_s(ways, args.rounds, warm_up=1)
+    ours, theirs = (args.count / time_s for time_s in times.values())
     print(f"Headrace {ours:,.1f}, Pillow {theirs:,.1f} images/s at {args.cores} cores: {ours / theirs:.2f} x")
 
 

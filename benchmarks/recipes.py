@@ -1,7 +1,7 @@
 """Published training recipes beside torchvision v2, DALI and albumentations: one table a recipe.
 
     python benchmarks/recipes.py [PHOTOS] --environment DIR [--rows jitter simclr …] [--peers dali …] [--rounds 3]
-                                 [--batch-size 256] [--share 1.0] [--before PYTHON]
+                                 [--batch-size 256] [--share 1.0]
 
 PHOTOS: class folders of JPEGs as make_photos.py writes them, default .cache/photos. DIR: the peers' environment as
 peers/install.sh makes it; Headrace runs in the Python that runs this script. Each run is a process of its own on two
@@ -9,16 +9,16 @@ cores, with two threads or two workers (peers/loaders/recipe_*.py); 6 batches ar
 row says times --share. Rounds are interleaved: in each, row by row, Headrace and then every peer. Figures are medians;
 "Headrace is" is the median over the rounds of its images/s by the loader's of that round.
 
-Some rows have more of our own beside: mixing the same recipe without it (CPU time), DINO its ten crops one a pass, and
---before, another environment's Python, an earlier version on the bare recipe. All runs are kept in WORK/recipes.json
-until the next call.
+Some rows have more of our own beside: mixing the same recipe without it (CPU time), and DINO its ten crops one a pass.
+All runs are kept in WORK/recipes.json until the next call.
 """
 
-import argparse
 import statistics
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from harness import arguments, head, row
 
 sys.path.insert(0, str(Path(__file__).parent / "peers"))
 
@@ -27,15 +27,15 @@ from figures import figures
 from launch import FailedError, launch
 from registry import OWN_RECIPES, RECIPE_PEERS
 from results import Results
-from run import alone, description, machine
+from run import alone, description, machine, rounded
 from task import AUGMENTED, TASKS, WORKERS
 
 WARM, RUN_S = 6, 900
-OWN, BEFORE = OWN_RECIPES.name, "before"
+OWN = OWN_RECIPES.name
 
 
 @dataclass(frozen=True)
-class Row:
+class Recipe:
     """One recipe: what it asks for, and of the best peer's images/s how many times it should reach."""
 
     title: str
@@ -44,52 +44,45 @@ class Row:
     counted: int = 24
     own: tuple[str, ...] = ()
 
+    @property
     def tasks(self):
         return (self.task, *self.own)
 
 
+CROP, FLOATS = "RandomResizedCrop + flip", {"own": ("train-float32",)}
 ROWS = {
-    "bare": Row("RandomResizedCrop + flip, uint8", "train-uint8"),
-    "jitter": Row("RandomResizedCrop + flip + ColorJitter(0.4, 0.4, 0.4, 0.1), uint8", "jitter-uint8", 5.0),
-    "randaugment": Row(
-        "RandomResizedCrop + flip + RandAugment(2, 9) + RandomErasing(0.25), normalised float32",
-        "randaugment-float32",
-        5.0,
+    "bare": Recipe(f"{CROP}, uint8", "train-uint8"),
+    "jitter": Recipe(f"{CROP} + ColorJitter(0.4, 0.4, 0.4, 0.1), uint8", "jitter-uint8", 5.0),
+    "randaugment": Recipe(
+        f"{CROP} + RandAugment(2, 9) + RandomErasing(0.25), normalised float32", "randaugment-float32", 5.0
     ),
-    "simclr": Row("SimCLR: two views (jitter 0.8, grey 0.2, blur 0.5), uint8", "simclr-uint8", 6.0, counted=12),
-    "dino": Row(
-        "DINO: 2 x 224 + 8 x 96 with its augmentations, uint8",
-        "dino-uint8",
-        6.0,
-        counted=6,
+    "simclr": Recipe("SimCLR: two views (jitter 0.8, grey 0.2, blur 0.5), uint8", "simclr-uint8", 6.0, 12),
+    "dino": Recipe(
+        "DINO: 2 x 224 + 8 x 96 with its augmentations, uint8", "dino-uint8", 6.0, 6,
         own=("dino-global-uint8", "dino-local-uint8"),
     ),
-    "segment": Row(
+    "segment": Recipe(
         "Scale, crop to 512, flip, photometric distortion; image + mask, in batches of 32", "segment-uint8", 5.0
     ),
-    "mixup": Row("RandomResizedCrop + flip + MixUp, normalised float32", "mixup-float32", own=("train-float32",)),
-    "cutmix": Row("RandomResizedCrop + flip + CutMix, normalised float32", "cutmix-float32", own=("train-float32",)),
-}
+    "mixup": Recipe(f"{CROP} + MixUp, normalised float32", "mixup-float32", **FLOATS),
+    "cutmix": Recipe(f"{CROP} + CutMix, normalised float32", "cutmix-float32", **FLOATS),
+}  # fmt: skip
 
 
 def main():
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = [peer.name for peer in RECIPE_PEERS]
-    ask.add_argument("photos", type=Path, nargs="?", default=Path(".cache/photos"))
-    ask.add_argument("--environment", type=Path, help="of the peers; without it, Headrace alone")
-    ask.add_argument("--work", type=Path, default=Path(".cache/peers-work"))
-    ask.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
-    ask.add_argument("--peers", nargs="*", choices=names, default=names)
-    ask.add_argument("--rounds", type=int, default=3)
-    ask.add_argument("--batch-size", type=int, default=256)
-    ask.add_argument("--share", type=float, default=1.0, help="of the batches counted: less for a look")
-    ask.add_argument("--before", type=Path, help="Python of an environment that holds an earlier version")
-    args = ask.parse_args()
+    args = arguments(
+        __doc__, "photos?", environment={"type": Path, "help": "of the peers; without it, Headrace alone"},
+        work=Path(".cache/peers-work"), rows={"nargs": "+", "choices": ROWS, "default": list(ROWS)},
+        peers={"nargs": "*", "choices": names, "default": names}, rounds=3, batch_size=256,
+        share={"type": float, "default": 1.0, "help": "of the batches counted: less for a look"},
+    )  # fmt: skip
+    args.photos = args.photos or Path(".cache/photos")
     with alone(args.work):
         bench = Bench(args)
-        for round_number in range(args.rounds):
+        for number in range(args.rounds):
             for name in args.rows:
-                bench.round(ROWS[name], round_number)
+                bench.round(ROWS[name], number)
         print("\n".join(bench.report()))
 
 
@@ -103,28 +96,26 @@ class Bench:
         self.results.facts |= machine() | description(args.photos)
         self.peers = [] if args.environment is None else [peer for peer in RECIPE_PEERS if peer.name in args.peers]
 
-    def round(self, row, number):
-        for task in row.tasks():
-            self.measure(OWN_RECIPES, sys.executable, row, task, number)
-        if self.args.before is not None and row.task == "train-uint8":
-            self.measure(OWN_RECIPES, self.args.before, row, row.task, number, name=BEFORE)
+    def round(self, recipe, number):
+        for task in recipe.tasks:
+            self.measure(OWN_RECIPES, sys.executable, recipe, task, number)
         for peer in self.peers:
-            if row.task not in peer.refuses:
-                self.measure(peer, self.args.environment / "bin" / "python", row, row.task, number)
+            if recipe.task not in peer.refuses:
+                self.measure(peer, self.args.environment / "bin" / "python", recipe, recipe.task, number)
 
-    def measure(self, peer, python, row, task, number, name=None):
-        counted = max(2, round(row.counted * self.args.share))
+    def measure(self, peer, python, recipe, task, number):
+        counted = max(2, round(recipe.counted * self.args.share))
         size = min(self.args.batch_size, (TASKS | AUGMENTED)[task].batch_size)
         window = ["--warm", WARM, "--counted", counted, "--batch-size", size]
-        keys = {"peer": name or peer.name, "row": row.task, "task": task, "round": number}
+        keys = {"peer": peer.name, "row": recipe.task, "task": task, "round": number}
         try:
-            source = self.source(task, (WARM + row.counted) * size)
+            source = self.source(task, (WARM + recipe.counted) * size)
             found = launch(str(python), ["run", peer.module, task, source, *window], WORKERS, RUN_S)
             self.results.facts.setdefault("versions", {}).update(found.pop("versions"))
         except FailedError as error:
             found = {"failed": str(error)}
         self.results.add(keys, found)
-        print(*keys.values(), *(f"{key} {short(value)}" for key, value in found.items()), file=sys.stderr, flush=True)
+        print(*keys.values(), *(f"{key} {rounded(value)}" for key, value in found.items()), file=sys.stderr, flush=True)
 
     def source(self, task, count):
         if task.startswith("segment"):
@@ -133,87 +124,68 @@ class Bench:
 
     def report(self):
         facts = self.results.facts
-        yield f"{facts['date'][:10]}: {facts['cores']} cores, {facts['cpu']}, Python {facts['python']}; " + ", ".join(
-            f"{package} {version or 'from source'}" for package, version in facts.get("versions", {}).items()
-        )
-        photos, size = facts["photos"], facts["bytes_a_photo"]
-        yield f"{photos:,} photographs of {size:,} bytes; medians of {self.args.rounds} rounds"
-        for row in self.rows:
-            yield from ("", f"### {row.title}", "")
-            yield from self.table(row)
-            yield from self.verdict(row)
+        versions = (f"{package} {version or 'from source'}" for package, version in facts.get("versions", {}).items())
+        where = f"{facts['date'][:10]}: {facts['cores']} cores, {facts['cpu']}, Python {facts['python']}; "
+        yield where + ", ".join(versions)
+        photographs = f"{facts['photos']:,} photographs of {facts['bytes_a_photo']:,} bytes"
+        yield f"{photographs}; medians of {self.args.rounds} rounds"
+        for recipe in self.rows:
+            yield from ("", f"### {recipe.title}", "")
+            yield from self.table(recipe)
+            yield from (f"\n{verdict}" for verdict in self.verdicts(recipe))
         yield from ("", "What each peer's own pixels are:")
         for peer in (OWN_RECIPES, *self.peers):
             yield f"- **{peer.name}**: {peer.differs}"
 
-    def table(self, row):
-        yield "| loader | images/s | CPU ms an image | first batch | Headrace is |"
-        yield "|---|--:|--:|--:|--:|"
+    def table(self, recipe):
+        yield head("loader", "images/s", "CPU ms an image", "first batch", "Headrace is")
         reasons = []
-        for name, task in self.sides(row):
-            found = figures(self.results, name, row=row.task, task=task)
+        sides = [*((OWN, task) for task in recipe.tasks), *((peer.name, recipe.task) for peer in self.peers)]
+        for name, task in sides:
+            found = figures(self.results, name, row=recipe.task, task=task)
             if found is None:
-                reasons += [f"- {name}: {self.reason(name, row, task)}"]
+                reasons += [f"- {name}: {self.reason(name, recipe, task)}"]
                 continue
-            ratio = self.ratio(row, task, [name]) if (name, task) != (OWN, row.task) else None
-            yield (
-                f"| {name if task == row.task else f'{name}, {task}'} | {found['images_per_s']:,.0f} | "
-                f"{found['cpu_ms_per_image']:.2f} | {found['first_batch_s']:.2f} s | "
-                f"{'' if ratio is None else f'{ratio:.2f} ×'} |"
-            )
+            ratio = self.ratio(recipe, task, [name]) if (name, task) != sides[0] else None
+            yield row(
+                name if task == recipe.task else f"{name}, {task}", f"{found['images_per_s']:,.0f}",
+                f"{found['cpu_ms_per_image']:.2f}", f"{found['first_batch_s']:.2f} s",
+                "" if ratio is None else f"{ratio:.2f} ×",
+            )  # fmt: skip
         yield from ["", *reasons] if reasons else []
 
-    def sides(self, row):
-        before = [BEFORE] if self.args.before is not None and row.task == "train-uint8" else []
-        others = [(name, row.task) for name in (*before, *(peer.name for peer in self.peers))]
-        return [*((OWN, task) for task in row.tasks()), *others]
-
-    def reason(self, name, row, task):
-        refused = {peer.name: peer.refuses.get(row.task) for peer in RECIPE_PEERS}.get(name)
-        failed = [run["failed"] for run in self.results.find(peer=name, row=row.task, task=task) if "failed" in run]
+    def reason(self, name, recipe, task):
+        refused = {peer.name: peer.refuses.get(recipe.task) for peer in RECIPE_PEERS}.get(name)
+        runs = self.results.find(peer=name, row=recipe.task, task=task)
+        failed = [run["failed"] for run in runs if "failed" in run]
         return refused if refused is not None else f"failed: {failed[-1]}" if failed else "not run"
 
-    def ratio(self, row, task, names, figure="images_per_s"):
-        """Take our figure by the best of `names` in the same round; the median of the rounds."""
+    def ratio(self, recipe, task, names, figure="images_per_s"):
+        """Return our figure by the best of `names` in the same round; the median of the rounds."""
         rounds = []
         for number in range(self.args.rounds):
-            keys = {"row": row.task, "round": number}
-            own = figures(self.results, OWN, task=row.task, **keys)
+            keys = {"row": recipe.task, "round": number}
+            own = figures(self.results, OWN, task=recipe.task, **keys)
             rivals = [figures(self.results, name, task=task, **keys) for name in names]
             best = [rival[figure] for rival in rivals if rival is not None]
             if own is not None and best:
                 rounds.append(own[figure] / max(best))
         return statistics.median(rounds) if rounds else None
 
-    def verdict(self, row):
-        best = self.ratio(row, row.task, [peer.name for peer in self.peers])
+    def verdicts(self, recipe):
+        best = self.ratio(recipe, recipe.task, [peer.name for peer in self.peers])
         if best is not None:
-            asked = "" if row.at_least is None else f"; {row.at_least:g} × is asked for"
-            yield from ("", f"{best:.2f} × the best peer of each round{asked}.")
-        if "train-float32" in row.own:
-            share = self.ratio(row, "train-float32", [OWN], "cpu_ms_per_image")
+            asked = "" if recipe.at_least is None else f"; {recipe.at_least:g} × is asked for"
+            yield f"{best:.2f} × the best peer of each round{asked}."
+        if "train-float32" in recipe.own:
+            share = self.ratio(recipe, "train-float32", [OWN], "cpu_ms_per_image")
             if share is not None:
-                yield from ("", f"{share - 1:+.1%} of the CPU time without it; at most 10 % is asked for.")
-        if "dino-local-uint8" in row.own and (several := self.singles(row)) is not None:
-            yield from ("", f"{several:.2f} × ten crops one a pass (2 global, 8 local); 1.5 × is asked for.")
-        if BEFORE in (name for name, _ in self.sides(row)):
-            ratio = self.ratio(row, row.task, [BEFORE])
-            yield from (
-                "",
-                "no figure of the version before" if ratio is None else f"{ratio:.3f} × the version before.",
-            )
-
-    def singles(self, row):
-        """Compare DINO's samples a second with those of ten passes of one crop each."""
-        rates = [figures(self.results, OWN, row=row.task, task=task) for task in row.tasks()]
-        if None in rates:
-            return None
-        dino, first, second = (rate["images_per_s"] for rate in rates)
-        return dino * (2 / first + 8 / second)
-
-
-def short(value):
-    return f"{value:.4g}" if isinstance(value, float) else value
+                yield f"{share - 1:+.1%} of the CPU time without it; at most 10 % is asked for."
+        rates = [figures(self.results, OWN, row=recipe.task, task=task) for task in recipe.tasks]
+        if "dino-local-uint8" in recipe.own and None not in rates:
+            dino, first, second = (rate["images_per_s"] for rate in rates)
+            several = dino * (2 / first + 8 / second)
+            yield f"{several:.2f} × ten crops one a pass (2 global, 8 local); 1.5 × is asked for."
 
 
 if __name__ == "__main__":

@@ -56,32 +56,31 @@ def steps():
     return Steps(TASKS["train-uint8"])
 
 
+def decoding(kind):
+    """Return a streaming dataset's class with decoding."""
+    transform = steps()
+
+    class Photos(kind):
+        def __getitem__(self, index):
+            sample = super().__getitem__(index)
+            return transform(sample["image"]), sample["label"]
+
+    return Photos
+
+
 def webdataset(pattern, scratch):
     import webdataset as wds
 
     url = f"pipe:curl -s -L {os.environ['AWS_ENDPOINT_URL']}/photos/{pattern}"
-    dataset = (
-        wds.WebDataset(url, shardshuffle=100)
-        .shuffle(1000)
-        .to_tuple("jpg", "cls")
-        .map_tuple(steps(), int)
-        .batched(BATCH, partial=False)
-    )
-    return wds.WebLoader(dataset, batch_size=None, num_workers=WORKERS)
+    dataset = wds.WebDataset(url, shardshuffle=100).shuffle(1000).to_tuple("jpg", "cls").map_tuple(steps(), int)
+    return wds.WebLoader(dataset.batched(BATCH, partial=False), batch_size=None, num_workers=WORKERS)
 
 
 def litdata(pattern, scratch):
     import litdata
 
-    transform = steps()
-
-    class Photos(litdata.StreamingDataset):
-        def __getitem__(self, index):
-            sample = super().__getitem__(index)
-            return transform(sample["image"]), sample["label"]
-
-    options = {"endpoint_url": os.environ["AWS_ENDPOINT_URL"]}
-    dataset = Photos("s3://litdata", cache_dir=scratch, shuffle=True, drop_last=True, storage_options=options)
+    options = {"storage_options": {"endpoint_url": os.environ["AWS_ENDPOINT_URL"]}, "shuffle": True, "drop_last": True}
+    dataset = decoding(litdata.StreamingDataset)("s3://litdata", cache_dir=scratch, **options)
     return litdata.StreamingDataLoader(dataset, batch_size=BATCH, num_workers=WORKERS)
 
 
@@ -89,39 +88,30 @@ def streaming(pattern, scratch):
     import streaming
     from torch.utils.data import DataLoader
 
-    transform = steps()
-
-    class Photos(streaming.StreamingDataset):
-        def __getitem__(self, index):
-            sample = super().__getitem__(index)
-            return transform(sample["image"]), sample["label"]
-
-    dataset = Photos(remote="s3://streaming", local=scratch, shuffle=True, batch_size=BATCH)
+    options = {"local": scratch, "shuffle": True, "batch_size": BATCH}
+    dataset = decoding(streaming.StreamingDataset)(remote="s3://streaming", **options)
     return DataLoader(dataset, batch_size=BATCH, num_workers=WORKERS, drop_last=True)
 
 
 def run(name, pattern, scratch):
     from processes import tree_cpu_s
 
-    loader = {"webdataset": webdataset, "litdata": litdata, "streaming": streaming}[name]
-    began_s = time.perf_counter()
-    images, used_s, first_s = 0, 0.0, 0.0
-    for images_of_batch, _ in loader(pattern, scratch):
+    began_s, images, used_s, first_s = time.perf_counter(), 0, 0.0, 0.0
+    for batch, _ in {"webdataset": webdataset, "litdata": litdata, "streaming": streaming}[name](pattern, scratch):
         first_s = first_s or time.perf_counter() - began_s
-        images += len(images_of_batch)
-        used_s = tree_cpu_s()
+        images, used_s = images + len(batch), tree_cpu_s()
     rate = images / (time.perf_counter() - began_s)
-    found = {"rate": rate, "first_s": first_s, "cpu_ms": used_s / images * 1e3, "images": images}
-    print(json.dumps({**found, "version": version(PACKAGES[name])}), flush=True)
+    found = {"rate": rate, "first_s": first_s, "cpu_ms": used_s / images * 1e3, "version": version(PACKAGES[name])}
+    print(json.dumps(found), flush=True)
 
 
 def main():
     step, name, source, out = sys.argv[1:]
-    if step == "prepare":
-        prepare(name, source, out)
-        print(json.dumps({"prepared": name}))
-    else:
+    if step == "run":
         run(name, source, out)
+        return
+    prepare(name, source, out)
+    print(json.dumps({"prepared": name}))
 
 
 if __name__ == "__main__":

@@ -9,33 +9,27 @@ row is one rank in the middle of an epoch, as after a resume; its figures are sc
 Requests have the default price of `headrace plan`.
 """
 
-from __future__ import annotations
-
-import argparse
-import io
 import os
-import statistics
-import tarfile
 import tempfile
-import time
 import tracemalloc
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
+from harness import arguments, head, row, seconds, write_tar
 
 import headrace as hr
 from headrace.data import ByteColumn, ColumnFiles, Dataset, Location, ObjectPath, StringColumn, Strings
 from headrace.data.table import SampleTable
-from headrace.fetch import ReadForecast, forecast
+from headrace.fetch import forecast
 from headrace.plan import UniformPlan
 from headrace.stores import LinkModel, ObjectStore, parse_address
 from headrace.tools.plan_command import Prices
 
-SHARD_BYTES = 1_000_000_000
-BATCH = 256
-STEPS = 128
+SHARD_BYTES, BATCH, STEPS = 1_000_000_000, 256, 128
 LINK = LinkModel(latency_s=0.02, bandwidth=1e9, streams=64)
 INDEXED = 20_000
 """Members of the tar by which the size of an index is measured."""
@@ -44,13 +38,13 @@ INDEXED = 20_000
 class Numbers(Strings):
     """Keys that are the samples' numbers."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count):
         self._count = count
 
-    def __len__(self) -> int:
+    def __len__(self):
         return self._count
 
-    def take(self, indices: Any) -> StringColumn:
+    def take(self, indices):
         return StringColumn.from_list([str(index) for index in np.asarray(indices).tolist()])
 
 
@@ -60,7 +54,7 @@ class Shards:
 
     store: ObjectStore
 
-    def object(self, _: int, name: bytes) -> ObjectPath:
+    def object(self, _, name):
         return ObjectPath(self.store, name.decode())
 
 
@@ -81,110 +75,66 @@ class MadeColumn(ByteColumn):
         yield None, "<i8"
 
 
-def made_dataset(samples: int, member_bytes: int) -> Dataset:
+def made_dataset(samples, member_bytes):
     per_shard = SHARD_BYTES // (512 + -(-member_bytes // 512) * 512)
     names = StringColumn.from_list([f"train-{number:06d}.tar" for number in range(-(-samples // per_shard))])
     objects = Shards(ObjectStore(parse_address("s3://bucket/train-000000.tar").store))
     files = ColumnFiles("s3://bucket", names, archives=True, objects=objects)
-    column = MadeColumn(files, member_bytes, per_shard)
-    return Dataset(SampleTable("made shards", Numbers(samples), {"image": column}, {}, known_digest="made"))
+    columns = {"image": MadeColumn(files, member_bytes, per_shard)}
+    return Dataset(SampleTable("made shards", Numbers(samples), columns, {}, known_digest="made"))
 
 
-@dataclass(frozen=True)
-class Row:
-    """One rank of a run."""
-
-    ranks: int
-    order: str
-    plan_us: float
-    """Time to plan a step, without its requests."""
-    fetch_us: float
-    """Time to locate a sample, and to plan its requests."""
-    first_s: float
-    """Time until the requests of the first step after a resume are planned."""
-    planned_bytes: int
-    """Python memory of the plan and of the requests in flight, without the samples' bytes."""
-    reads: ReadForecast
-
-
-def measure(dataset: Dataset, ranks: int, order: str) -> Row:
+def measure(dataset, ranks, order, rate):
     """Follow the middle of an epoch for times, and again for memory, whose tracing slows everything down."""
     shape = hr.Windowed(lanes=max(8, ranks)).resolve(dataset) if order == "windowed" else None
+    settings = {"batch_size": BATCH, "rank": ranks // 2, "world_size": ranks, "shuffle": True, "window": shape}
+    plan_of = partial(UniformPlan, length=len(dataset), **settings)
+    reads = []
 
-    def plan_of(seed: int) -> UniformPlan:
-        return UniformPlan(
-            length=len(dataset),
-            batch_size=BATCH,
-            rank=ranks // 2,
-            world_size=ranks,
-            seed=seed,
-            shuffle=True,
-            window=shape,
-        )
+    def read(seed, steps):
+        reads.append(forecast(dataset, ["image"], plan_of(seed=seed), LINK, steps=steps))
 
-    start = time.perf_counter()
-    forecast(dataset, ["image"], plan_of(0), LINK, steps=1)
-    first_s = time.perf_counter() - start
-    plan, steps_s = plan_of(1), []
-    for step in range(plan.steps // 2, min(plan.steps, plan.steps // 2 + STEPS)):
-        start = time.perf_counter()
-        plan.batch(1, step)
-        steps_s.append(time.perf_counter() - start)
-    start = time.perf_counter()
-    reads = forecast(dataset, ["image"], plan_of(2), LINK, steps=STEPS)
-    fetch_s = time.perf_counter() - start
+    first_s, plan = seconds(lambda: read(0, 1)), plan_of(seed=1)
+    steps = range(plan.steps // 2, min(plan.steps, plan.steps // 2 + STEPS))
+    plan_s = median(seconds(lambda step=step: plan.batch(1, step)) for step in steps)
+    fetch_s, found = seconds(lambda: read(2, STEPS)), reads[-1]
     tracemalloc.start()
-    forecast(dataset, ["image"], plan_of(3), LINK, steps=STEPS)
+    read(3, STEPS)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    return Row(ranks, order, statistics.median(steps_s) * 1e6, fetch_s / reads.samples * 1e6, first_s, peak, reads)
+    samples, per_s = len(dataset), ranks * rate
+    return row(
+        f"{samples:,}", f"{ranks:,}", order,
+        f"{plan_s * 1e6:.0f} µs", f"{fetch_s / found.samples * 1e6:.0f} µs", f"{first_s:.2f} s", f"{peak / 1e6:.0f} MB",
+        f"{found.requests:.3f}", f"{samples * found.read_bytes / 1e12:,.2f} TB",
+        f"${samples * found.requests * Prices().request:,.0f}", f"{per_s * found.requests:,.0f}/s",
+        f"{per_s * found.read_bytes / 1e9:,.1f} GB/s",
+    )  # fmt: skip
 
 
-def index_bytes() -> float:
+def index_bytes():
     """Return the bytes of an index for one member of a tar."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "made.tar"
-        with tarfile.open(path, "w") as tar:
-            for number in range(INDEXED):
-                entry = tarfile.TarInfo(f"{number:09d}.jpg")
-                entry.size = 512
-                tar.addfile(entry, io.BytesIO(bytes(512)))
+        members = ((f"{number:09d}.jpg", bytes(512)) for number in range(INDEXED))
+        path = write_tar(Path(folder, "made.tar"), members)
         hr.open(str(path))
         return os.path.getsize(f"{path}.headrace") / INDEXED
 
 
-def row_of(row: Row, samples: int, rate: float) -> str:
-    """Return a line of the table: figures of a rank, then of the whole run."""
-    total, requests, per_s = samples * row.reads.read_bytes, samples * row.reads.requests, row.ranks * rate
-    cells = [
-        f"{samples:,}", f"{row.ranks:,}", row.order,
-        f"{row.plan_us:.0f} µs", f"{row.fetch_us:.0f} µs", f"{row.first_s:.2f} s",
-        f"{row.planned_bytes / 1e6:.0f} MB",
-        f"{row.reads.requests:.3f}", f"{total / 1e12:,.2f} TB", f"${requests * Prices().request:,.0f}",
-        f"{per_s * row.reads.requests:,.0f}/s", f"{per_s * row.reads.read_bytes / 1e9:,.1f} GB/s",
-    ]  # fmt: skip
-    return f"| {' | '.join(cells)} |"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=int, nargs="+", default=[10**6, 10**8, 10**9])
-    parser.add_argument("--bytes", type=int, default=50_000, help="bytes of a sample")
-    parser.add_argument("--ranks", type=int, nargs="+", default=[64, 4096])
-    parser.add_argument("--rate", type=float, default=1000, help="samples that a rank trains on in a second")
-    options = parser.parse_args()
-    member = index_bytes()
-    print(f"index: {member:.1f} bytes a member; {options.bytes:,} bytes a sample; {options.rate:,.0f} samples/s a rank")
-    print(
-        "| samples | ranks | order | plan a step | fetch plan a sample | first step planned | plan memory | "
-        "requests a sample | read an epoch | requests an epoch | requests of all | bandwidth of all |"
-    )
-    print("|" + "---|" * 12)
-    for samples in options.samples:
-        dataset = made_dataset(samples, options.bytes)
-        for ranks in options.ranks:
+def main():
+    size = {"type": int, "default": 50_000, "help": "bytes of a sample"}
+    rate = {"type": float, "default": 1000.0, "help": "samples that a rank trains on in a second"}
+    args = arguments(__doc__, samples=[10**6, 10**8, 10**9], bytes=size, ranks=[64, 4096], rate=rate)
+    about = f"{args.bytes:,} bytes a sample; {args.rate:,.0f} samples/s a rank"
+    print(f"index: {index_bytes():.1f} bytes a member; {about}")
+    print(head("samples", "ranks", "order", "plan a step", "fetch plan a sample", "first step planned", "plan memory",
+               "requests a sample", "read an epoch", "requests an epoch", "requests of all",
+               "bandwidth of all"))  # fmt: skip
+    for samples in args.samples:
+        dataset = made_dataset(samples, args.bytes)
+        for ranks in args.ranks:
             for order in ("global", "windowed"):
-                print(row_of(measure(dataset, ranks, order), samples, options.rate), flush=True)
+                print(measure(dataset, ranks, order, args.rate), flush=True)
 
 
 if __name__ == "__main__":

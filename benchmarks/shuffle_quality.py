@@ -20,56 +20,40 @@ numbers of a shard's 1,000 samples. It runs in one worker. Streaming's py1e is t
 without their package are left out, and said to be.
 """
 
-from __future__ import annotations
-
-import argparse
-import importlib.machinery
 import random
 import statistics
 import sys
-import time
 import types
-from collections.abc import Callable, Iterator
 from importlib import import_module
+from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from harness import arguments, head, machine, row
 
 from headrace.plan import UniformPlan, Windowed, WindowShape
-from headrace.tools.bench.comparison import environment
 
-Ints = NDArray[np.int64]
-OrderOf = Callable[[int, int, int], Ints]
-"""Order of (samples, seed, epoch): the sample at each position."""
-
-SAMPLE_BYTES = 110_000
-LANES = Windowed().lanes
-CLASS_SAMPLES = 1000
-BATCH = 256
-NEAR = 32
-EPOCHS = 5
-WDS_SHARD = 1000
-STREAMING_SHARD = (1 << 26) // SAMPLE_BYTES
+SAMPLE_BYTES, CLASS_SAMPLES, BATCH, NEAR, EPOCHS = 110_000, 1000, 256, 32, 5
+WDS_SHARD, STREAMING_SHARD = 1000, (1 << 26) // SAMPLE_BYTES
 
 
-def of_plan(window: WindowShape | None, *, shuffle: bool = True) -> OrderOf:
-    def order(samples: int, seed: int, epoch: int) -> Ints:
+def of_plan(window, *, shuffle=True):
+    """Return the order of (samples, seed, epoch): the sample at each position."""
+
+    def order(samples, seed, epoch):
         plan = UniformPlan(length=samples, batch_size=BATCH, seed=seed, window=window, shuffle=shuffle)
         return np.concatenate([plan.batch(epoch, step).samples for step in range(plan.steps)])
 
     return order
 
 
-def of_webdataset(buffer: int) -> OrderOf:
+def of_webdataset(buffer):
     import webdataset
 
-    def order(samples: int, seed: int, epoch: int) -> Ints:
-        def members(shards: Iterator[Any]) -> Iterator[int]:
+    def order(samples, seed, epoch):
+        def members(shards):
             for shard in shards:
-                first = int(shard["url"])
-                yield from range(first, min(first + WDS_SHARD, samples))
+                yield from range(int(shard["url"]), min(int(shard["url"]) + WDS_SHARD, samples))
 
         draw = random.Random(f"{seed} {epoch}")
         shards = [str(first) for first in range(0, samples, WDS_SHARD)]
@@ -84,21 +68,20 @@ def of_webdataset(buffer: int) -> OrderOf:
     return order
 
 
-def of_streaming(block: int) -> OrderOf:
+def of_streaming(block):
     function = import_module("streaming.base.shuffle.py1e").get_shuffle_py1e
 
-    def order(samples: int, seed: int, epoch: int) -> Ints:
+    def order(samples, seed, epoch):
         shards = np.diff(np.append(np.arange(0, samples, STREAMING_SHARD), samples))
         return np.asarray(function(shards, 1, seed, epoch, block), np.int64)
 
     return order
 
 
-def find_streaming(folder: str | None) -> None:
+def find_streaming(folder):
     """Make the function's modules importable without the package's own start, which needs clients of every cloud."""
-    if folder is not None:
-        sys.path.append(folder)
-    found = importlib.machinery.PathFinder.find_spec("streaming")
+    sys.path += [] if folder is None else [folder]
+    found = PathFinder.find_spec("streaming")
     if found is None or found.origin is None:
         raise ImportError("no module named streaming")
     for name in ("streaming", "streaming.base", "streaming.base.shuffle"):
@@ -107,14 +90,11 @@ def find_streaming(folder: str | None) -> None:
         sys.modules[name] = package
 
 
-def all_orders(folder: str | None) -> dict[str, tuple[int | None, OrderOf]]:
+def all_orders(folder):
     """Return each order by its name, with the samples that it has to hold."""
-    found: dict[str, tuple[int | None, OrderOf]] = {
-        "storage order": (0, of_plan(None, shuffle=False)),
-        "global": (None, of_plan(None)),
-    }
+    found = {"storage order": (0, of_plan(None, shuffle=False)), "global": (None, of_plan(None))}
     for megabytes, blocks in ((8, 16), (8, 64), (4, 256), (8, 128), (16, 64), (8, 256)):
-        shape = WindowShape(block=(megabytes << 20) // SAMPLE_BYTES, blocks=blocks, lanes=LANES)
+        shape = WindowShape(block=(megabytes << 20) // SAMPLE_BYTES, blocks=blocks, lanes=Windowed().lanes)
         found[f"windowed, {blocks} blocks of {megabytes} MB"] = (shape.block * blocks, of_plan(shape))
     try:
         for buffer in (1000, 10_000):
@@ -130,45 +110,37 @@ def all_orders(folder: str | None) -> dict[str, tuple[int | None, OrderOf]]:
     return found
 
 
-def quality(order_of: OrderOf, samples: int) -> list[str]:
+def quality(order_of, samples):
     """Return the columns of one order, means over epochs."""
-    storage, classes = np.arange(samples), -(-samples // CLASS_SAMPLES)
-    rows, before = [], None
+    storage, classes, rows, before = np.arange(samples), -(-samples // CLASS_SAMPLES), [], None
+    expected = BATCH * np.bincount(storage // CLASS_SAMPLES) / samples
     for epoch in range(EPOCHS):
         order = order_of(samples, 0, epoch)
-        if not np.array_equal(np.sort(order), storage):
-            raise SystemExit(
-                f"expected every sample once, got {len(order):,} of which {len(set(order.tolist())):,} differ"
-            )
+        assert np.array_equal(np.sort(order), storage), "expected every sample once"
         place = np.empty_like(order)
         place[order] = storage
         labels = order[: samples // BATCH * BATCH].reshape(-1, BATCH) // CLASS_SAMPLES
         counts = np.stack([np.bincount(batch, minlength=classes) for batch in labels])
-        expected = BATCH * np.bincount(storage // CLASS_SAMPLES) / samples
-        rows.append(
-            (
-                np.abs(order - storage).mean() / (samples / 3),
-                np.corrcoef(order, storage)[0, 1],
-                (np.abs(np.diff(place)) <= NEAR).mean(),
-                np.nan if before is None else (np.abs(np.diff(place[before])) <= NEAR).mean(),
-                ((counts - expected) ** 2 / expected).sum(axis=1).mean() / (classes - 1),
-                (counts > 0).sum(axis=1).mean(),
-            )
-        )
+        rows.append((
+            np.abs(order - storage).mean() / (samples / 3),
+            np.corrcoef(order, storage)[0, 1],
+            (np.abs(np.diff(place)) <= NEAR).mean(),
+            np.nan if before is None else (np.abs(np.diff(place[before])) <= NEAR).mean(),
+            ((counts - expected) ** 2 / expected).sum(axis=1).mean() / (classes - 1),
+            (counts > 0).sum(axis=1).mean(),
+        ))  # fmt: skip
         before = order
     shift, correlation, near, again, chi, different = np.nanmean(rows, axis=0)
     return [f"{shift:.2f}", f"{correlation:+.2f}", f"{near:.2%}", f"{again:.2%}", f"{chi:.2f}", f"{different:.0f}"]
 
 
-def accuracy(order_of: OrderOf, samples: int, *, seed: int, epochs: int) -> float:
-    """Train on made data sorted by class, in this order; return the accuracy on data of its own."""
+def accuracy(order_of, samples, seed, epochs):
+    """Train on made data sorted by class, in this order; return the accuracy in % on data of its own."""
     import torch
     from torch import nn
 
-    classes, width = -(-samples // CLASS_SAMPLES), 32
-    draw = np.random.default_rng(seed)
-    centres = draw.normal(size=(classes, width))
-    labels = np.arange(samples) // CLASS_SAMPLES
+    classes, width, steps, draw = -(-samples // CLASS_SAMPLES), 32, samples // BATCH, np.random.default_rng(seed)
+    centres, labels = draw.normal(size=(classes, width)), np.arange(samples) // CLASS_SAMPLES
     tests = draw.integers(0, classes, 20_000)
     train_x, test_x = (
         torch.from_numpy((centres[of] + 1.3 * draw.normal(size=(len(of), width))).astype(np.float32))
@@ -179,62 +151,33 @@ def accuracy(order_of: OrderOf, samples: int, *, seed: int, epochs: int) -> floa
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(width, 128), nn.BatchNorm1d(128), nn.ReLU(), nn.Linear(128, classes))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
-    steps = samples // BATCH
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps * epochs)
     for epoch in range(epochs):
-        order = torch.from_numpy(order_of(samples, seed, epoch))
-        for step in range(steps):
-            rows = order[step * BATCH : (step + 1) * BATCH]
+        for rows in torch.from_numpy(order_of(samples, seed, epoch))[: steps * BATCH].split(BATCH):
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(train_x[rows]), train_y[rows]).backward()
             optimizer.step()
             decay.step()
     model.eval()
     with torch.inference_mode():
-        return float((model(test_x).argmax(dim=1).numpy() == tests).mean())
+        return 100 * float((model(test_x).argmax(dim=1).numpy() == tests).mean())
 
 
-def step_times() -> None:
-    """Print what a step of each order costs, of an epoch of 1.28 and of 10,000 million samples: interleaved medians."""
-    shape = WindowShape(block=76, blocks=128, lanes=LANES)
-    for samples in (1_281_167, 10**10):
-        plans = {
-            name: UniformPlan(length=samples, batch_size=BATCH, window=window)
-            for name, window in (("global", None), ("windowed", shape))
-        }
-        times: dict[str, list[float]] = {name: [] for name in plans}
-        for step in range(0, 2000, 4):
-            for name, plan in plans.items():
-                begun = time.perf_counter()
-                plan.batch(0, step)
-                times[name].append(time.perf_counter() - begun)
-        shown = ", ".join(f"{name} {statistics.median(each) * 1e6:.0f} us" for name, each in times.items())
-        print(f"a step of {BATCH} of {samples:,} samples: {shown}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=int, default=100_000)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--streaming", metavar="FOLDER", help="where mosaicml-streaming is installed")
-    parser.add_argument("--skip-training", action="store_true")
-    args = parser.parse_args()
-    print(environment())
-    step_times()
-    print("| order | held MB | displacement | correlation | neighbours | again | chi-square | classes | accuracy % |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    for name, (held, order_of) in all_orders(args.streaming).items():
-        most = args.samples if held is None else min(held, args.samples)
-        columns = [name, "all" if held is None else f"{most * SAMPLE_BYTES / 1e6:,.0f}"]
-        columns += quality(order_of, args.samples)
-        if not args.skip_training:
-            reached = [
-                100 * accuracy(order_of, args.samples, seed=seed, epochs=args.epochs) for seed in range(args.seeds)
-            ]
-            spread = statistics.stdev(reached) if len(reached) > 1 else 0.0
-            columns.append(f"{statistics.fmean(reached):.1f} ± {spread:.1f}")
-        print("| " + " | ".join(columns) + " |", flush=True)
+def main():
+    streaming = {"metavar": "FOLDER", "help": "where mosaicml-streaming is installed"}
+    args = arguments(__doc__, samples=100_000, seeds=5, epochs=3, streaming=streaming, skip_training=False)
+    orders = all_orders(args.streaming)
+    print(machine())
+    print(head("order", "held MB", "displacement", "correlation", "neighbours", "again", "chi-square", "classes",
+               "accuracy %"))  # fmt: skip
+    for name, (held, order_of) in orders.items():
+        megabytes = "all" if held is None else f"{min(held, args.samples) * SAMPLE_BYTES / 1e6:,.0f}"
+        reached = [] if args.skip_training else [
+            accuracy(order_of, args.samples, seed, args.epochs) for seed in range(args.seeds)
+        ]  # fmt: skip
+        spread = statistics.stdev(reached) if len(reached) > 1 else 0.0
+        figures = [f"{statistics.fmean(reached):.1f} ± {spread:.1f}"] if reached else []
+        print(row(name, megabytes, *quality(order_of, args.samples), *figures), flush=True)
 
 
 if __name__ == "__main__":

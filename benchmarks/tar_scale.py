@@ -12,69 +12,51 @@ torch and headrace before: from `Loader(dataset)` until the batch is there, of r
 are written into those members that the plan draws first.
 """
 
-from __future__ import annotations
-
-import argparse
-import io
-import json
 import os
 import statistics
-import subprocess
-import sys
 import tarfile
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
+from harness import arguments, encoded, machine, process_json, seconds
 from PIL import Image
 
 import headrace as hr
 from headrace._core import scan_tar
 from headrace.data.storage import safetensors
 from headrace.plan import UniformPlan
-from headrace.tools.bench.comparison import environment
 from headrace.tools.demo_dataset import natural_image
 
 BLOCK = 512
-BATCH, BATCHES = 64, 10
-AHEAD = 16  # batches that may be under way beside those taken
+BATCH, BATCHES, AHEAD = 64, 10, 16  # AHEAD: batches that may be under way beside those taken
 LOADING = """
 import json, sys, time
+from itertools import islice
 import torch
 import headrace as hr
+from harness import exhaust, memory_mb, seconds
 
-def memory():
-    lines = dict(line.split(":") for line in open("/proc/self/status") if ":" in line)
-    return {name: int(lines[name].split()[0]) / 1e3 for name in ("RssAnon", "RssFile", "VmRSS")}
+def grown():
+    return [now - then for now, then in zip(memory_mb("VmRSS", "RssAnon"), before)]
 
 path, batch, batches = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-before = memory()
-start = time.perf_counter()
+before, begin = memory_mb("VmRSS", "RssAnon"), time.perf_counter()
 dataset = hr.open(path)
-opened = time.perf_counter()
-after_open = memory()
-ready = time.perf_counter()
+times, memory = {"opened": time.perf_counter() - begin}, {"memory, opened": grown()}
+begin = time.perf_counter()
 loader = hr.Loader(dataset, view=hr.RandomResizedCrop(224), batch_size=batch, shuffle=True, on_error="raise")
 taken = iter(loader)
 next(taken)
-first = time.perf_counter()
-for _ in range(batches - 1):
-    next(taken)
-after_batches = memory()
-asked = time.perf_counter()
-loader.state_dict()
-state_s = time.perf_counter() - asked
-print(json.dumps({
-    "open_s": opened - start, "first_batch_s": first - ready, "state_s": state_s,
-    "opened": {name: after_open[name] - before[name] for name in before},
-    "loaded": {name: after_batches[name] - before[name] for name in before},
-}))
+times["first batch"] = time.perf_counter() - begin
+exhaust(islice(taken, batches - 1))
+memory[f"memory, {batches} batches"] = grown()
+times["state_dict()"] = seconds(loader.state_dict)
+print(json.dumps([times, memory]))
 """
 
 
-def write_tar(path: Path, members: int, size: int) -> None:
-    """Headers alone; the data between them is never written."""
+def write_tar(path, members, size):
+    """Write headers alone; the data between them is never written."""
     stride = BLOCK + (size + BLOCK - 1) // BLOCK * BLOCK
     with path.open("wb", buffering=0 if size else 1 << 20) as file:
         for number in range(members):
@@ -86,14 +68,8 @@ def write_tar(path: Path, members: int, size: int) -> None:
         file.truncate(members * stride + 2 * BLOCK)
 
 
-def seconds(work: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
-
-
-def forget(path: Path, *, all_files: bool) -> None:
-    """Lets the kernel drop what it holds of the file."""
+def forget(path, *, all_files):
+    """Let the kernel drop what it holds of the file."""
     os.sync()
     with path.open("rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -101,89 +77,58 @@ def forget(path: Path, *, all_files: bool) -> None:
         Path("/proc/sys/vm/drop_caches").write_text("3")
 
 
-def show_indexing(path: Path, members: int, rounds: int, *, drop_caches: bool) -> None:
-    scans = [seconds(lambda: scan_tar(os.fsencode(path))) for _ in range(rounds + 1)][1:]
+def show_indexing(path, members, args):
+    index, builds = Path(f"{path}.headrace"), []
+    scans = [seconds(lambda: scan_tar(os.fsencode(path))) for _ in range(args.rounds + 1)][1:]
     print(f"scan alone, warm          {members / statistics.median(scans):12,.0f} members/s")
-    kept = Path(f"{path}.headrace")
-    builds = []
-    for _ in range(rounds):
-        kept.unlink(missing_ok=True)
+    for _ in range(args.rounds):
+        index.unlink(missing_ok=True)
         builds.append(seconds(lambda: hr.open(path)))
     print(f"index built and kept, warm{members / statistics.median(builds):12,.0f} members/s")
-    kept.unlink()
-    forget(path, all_files=drop_caches)
+    index.unlink()
+    forget(path, all_files=args.drop_caches)
     print(f"index built and kept, cold{members / seconds(lambda: hr.open(path)):12,.0f} members/s")
-
-
-def show_sidecar(path: Path, members: int) -> None:
-    arrays, _ = safetensors.read_arrays(f"{path}.headrace")
-    names = arrays["names.blob"].nbytes
-    beyond = (os.path.getsize(f"{path}.headrace") - names) / members
+    names = safetensors.read_arrays(str(index))[0]["names.blob"].nbytes
+    beyond = (index.stat().st_size - names) / members
     print(f"sidecar                   {beyond:12.1f} bytes a member beyond {names / members:.1f} of names")
 
 
-def write_first_drawn(path: Path, size: int) -> None:
-    """Pictures of the members' size into those that the loader draws first."""
-    dataset = hr.open(path)
+def write_first_drawn(path, size):
+    """Write the largest JPEG of one scene that fits into the members that the loader draws first."""
+    dataset, image = hr.open(path), Image.fromarray(natural_image(500, 375, seed=0))
     plan = UniformPlan(length=len(dataset), batch_size=BATCH, shuffle=True)
-    picture = _picture(size)
+    files = (encoded(image, quality=quality) for quality in range(95, 0, -5))
+    picture = next((file for file in files if len(file) <= size), None)
+    if picture is None:
+        raise SystemExit(f"no picture fits {size:,} bytes: ask for more with --bytes, or for 0")
     with path.open("r+b", buffering=0) as file:
         for step in range(min(BATCHES + AHEAD, plan.steps)):
-            at = dataset.locate("image", plan.batch(0, step).samples)
-            for offset in at.offset:
+            for offset in dataset.locate("image", plan.batch(0, step).samples).offset:
                 os.pwrite(file.fileno(), picture, int(offset))
     hr.open(path)  # where a picture changed what the tar is known by, it is indexed anew
 
 
-def _picture(size: int) -> bytes:
-    """The largest JPEG of one scene that fits; what is left of a member lies behind the picture's end."""
-    image = Image.fromarray(natural_image(500, 375, seed=0))
-    for quality in range(95, 0, -5):
-        out = io.BytesIO()
-        image.save(out, "JPEG", quality=quality)
-        if out.tell() <= size:
-            return out.getvalue()
-    raise SystemExit(f"no picture fits {size:,} bytes: ask for more with --bytes, or for 0")
+def show_loading(path, rounds):
+    found = [process_json("-c", LOADING, path, BATCH, BATCHES) for _ in range(rounds)]
+    for name in found[0][0]:
+        print(f"{name:26}{statistics.median(times[name] for times, _ in found) * 1e3:12.1f} ms")
+    for name in found[0][1]:
+        rss, anonymous = (max(memory[name][at] for _, memory in found) for at in (0, 1))
+        print(f"{name:26}{rss:12.1f} MB more, of which {anonymous:.1f} not of files")
 
 
-def show_loading(path: Path, rounds: int) -> None:
-    found = [
-        json.loads(
-            subprocess.run(
-                [sys.executable, "-c", LOADING, str(path), str(BATCH), str(BATCHES)],
-                stdout=subprocess.PIPE,
-                check=True,
-            ).stdout
-        )
-        for _ in range(rounds)
-    ]
-    for name, what in (("open_s", "opened"), ("first_batch_s", "first batch"), ("state_s", "state_dict()")):
-        print(f"{what:26}{statistics.median(round_[name] for round_ in found) * 1e3:12.1f} ms")
-    for when, what in (("opened", "memory, opened"), ("loaded", f"memory, {BATCHES} batches")):
-        most = {name: max(round_[when][name] for round_ in found) for name in found[0][when]}
-        print(f"{what:26}{most['VmRSS']:12.1f} MB more, of which {most['RssAnon']:.1f} not of files")
-
-
-def main() -> None:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("--members", type=int, default=1_000_000)
-    ask.add_argument("--bytes", type=int, default=79_872, help="of each member")
-    ask.add_argument("--folder", help="where the tar is written")
-    ask.add_argument("--rounds", type=int, default=5)
-    ask.add_argument("--drop-caches", action="store_true", help="the whole machine's, before the cold round")
-    options = ask.parse_args()
-    machine = environment()
-    print(f"{machine.cpu}, {machine.cores} cores, Python {machine.python}")
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        path = Path(folder) / "members.tar"
-        took = seconds(lambda: write_tar(path, options.members, options.bytes))
-        print(f"{options.members:,} members of {options.bytes:,} bytes, written in {took:.0f} s")
-        show_indexing(path, options.members, options.rounds, drop_caches=options.drop_caches)
-        show_sidecar(path, options.members)
-        if options.bytes:
-            write_first_drawn(path, options.bytes)
-            show_loading(path, options.rounds)
-        path.unlink()
+def main():
+    size = {"type": int, "default": 79_872, "help": "of each member"}
+    args = arguments(__doc__, members=1_000_000, bytes=size, folder=Path, rounds=5, drop_caches=False)
+    print(machine())
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        path = Path(folder, "members.tar")
+        took = seconds(lambda: write_tar(path, args.members, args.bytes))
+        print(f"{args.members:,} members of {args.bytes:,} bytes, written in {took:.0f} s")
+        show_indexing(path, args.members, args)
+        if args.bytes:
+            write_first_drawn(path, args.bytes)
+            show_loading(path, args.rounds)
 
 
 if __name__ == "__main__":

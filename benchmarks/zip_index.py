@@ -6,17 +6,13 @@ Members are stored, small and alike: their data is not looked at. ZIP64 fields s
 the page cache, and `zipfile` is asked once, since it is slow.
 """
 
-from __future__ import annotations
-
-import argparse
-import resource
 import struct
 import tempfile
-import time
 import zipfile
 import zlib
-from collections.abc import Callable
 from pathlib import Path
+
+from harness import arguments, memory_mb, seconds
 
 import headrace as hr
 from headrace.data.archives import zip_index
@@ -24,10 +20,9 @@ from headrace.data.archives import zip_index
 CONTENT = bytes(100)
 
 
-def write_zip(path: Path, members: int) -> None:
+def write_zip(path, members):
     crc, size = zlib.crc32(CONTENT), len(CONTENT)
-    directory = []
-    at = 0
+    directory, at = [], 0
     with path.open("wb") as file:
         for number in range(members):
             name = b"class%04d/%08d.jpg" % (number % 1000, number)
@@ -44,41 +39,26 @@ def write_zip(path: Path, members: int) -> None:
         file.write(b"PK\5\6" + struct.pack("<HHHHIIH", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0))
 
 
-def first_batch(data: hr.Dataset) -> None:
-    loader = hr.Loader(data, {"image": hr.Raw()}, batch_size=64, shuffle=True, output="numpy")
-    next(iter(loader))
+def first_batch(data):
+    next(iter(hr.Loader(data, {"image": hr.Raw()}, batch_size=64, shuffle=True, output="numpy")))
 
 
-def seconds(call: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
-
-
-def peak_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--members", type=int, default=1_000_000)
-    parser.add_argument("--folder", type=Path)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-        path = Path(folder) / "large.zip"
-        write_zip(path, arguments.members)
-        before = peak_mb()
+def main():
+    args = arguments(__doc__, members=1_000_000, folder=Path)
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        path = Path(folder, "large.zip")
+        write_zip(path, args.members)
+        (before,) = memory_mb("VmHWM")
         build_s = seconds(lambda: zip_index.build_zip_index(str(path)))
-        print(f"index built from the directory: {build_s:.2f} s, {arguments.members / build_s:,.0f} members/s")
+        print(f"index built from the directory: {build_s:.2f} s, {args.members / build_s:,.0f} members/s")
         open_s = seconds(lambda: hr.open(path))
         again_s = min(seconds(lambda: hr.open(path)) for _ in range(5))
-        sidecar = path.with_name(path.name + ".headrace").stat().st_size
+        sidecar, grown = Path(f"{path}.headrace").stat().st_size, memory_mb("VmHWM")[0] - before
         print(f"hr.open: {open_s:.2f} s the first time, {again_s * 1e3:.1f} ms with its sidecar")
-        print(f"sidecar: {sidecar / arguments.members:.1f} bytes a member; memory grew by {peak_mb() - before:.0f} MB")
+        print(f"sidecar: {sidecar / args.members:.1f} bytes a member; memory grew by {grown:.0f} MB")
         data = hr.open(path)
         print(f"first batch of 64, unread members: {seconds(lambda: first_batch(data)) * 1e3:.0f} ms")
-        zipfile_s = seconds(lambda: zipfile.ZipFile(path).close())
-        print(f"zipfile.ZipFile: {zipfile_s:.1f} s")
+        print(f"zipfile.ZipFile: {seconds(lambda: zipfile.ZipFile(path).close()):.1f} s")
 
 
 if __name__ == "__main__":

@@ -82,11 +82,7 @@ def simclr(decoded):
 def dino(decoded):
     first, second = (colour(cut(decoded, GLOBAL_PX, (0.4, 1.0)), *DINO) for _ in range(2))
     first, second = blurred(first, 9, 1.0), solarized(blurred(second, 9, 0.1))
-    return [
-        first,
-        second,
-        *(blurred(colour(cut(decoded, LOCAL_PX, (0.05, 0.4)), *DINO), 9, 0.5) for _ in range(8)),
-    ]
+    return [first, second, *(blurred(colour(cut(decoded, LOCAL_PX, (0.05, 0.4)), *DINO), 9, 0.5) for _ in range(8))]
 
 
 def solarized(images):

@@ -24,8 +24,7 @@ from headrace.system import close_at_exit
 PROBES = 4
 """Samples that are loaded twice when a cache is opened."""
 LOOKS, LOOK_EVERY = 64, 16
-"""Global random sources are checked for a process's first 64 samples, then every 16th. A check takes 60 µs, 1 to 5 %
-of decoding a picture (benchmarks/cached_dataset.py)."""
+"""Global random sources are checked for a process's first 64 samples, then every 16th, since a check costs CPU time."""
 HOW_TO_CUT = "Give load= what is done before the first random step, and augment= all from there on"
 
 Load = Callable[[int], Any]
