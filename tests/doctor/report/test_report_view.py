@@ -11,7 +11,7 @@ from made_reports import TRAINER, balanced_prescription, made_diagnosis, made_pr
 from made_sessions import replace
 from report_pages import text
 
-from headrace.doctor.causes import Prescription
+from headrace.doctor.causes import Prescription, recommended
 from headrace.doctor.measure import Diagnosis, StagePart, TimePart
 from headrace.doctor.report.remedy_text import proved
 from headrace.doctor.report.run_text import ending
@@ -90,6 +90,13 @@ def test_bounds_are_those_that_were_measured() -> None:
     assert view_of(prescription=prescription).bounds == ["baseline 100 ms", "again 91.3 ms"]
     (reason,) = view_of(prescription=balanced_prescription()).bounds[-1:]
     assert reason.endswith(balanced_prescription().why_no_windows)
+
+
+@pytest.mark.parametrize(("replay_us", "is_advised"), [(50_000.0, True), (99_000.0, False)])
+def test_data_is_left_alone_if_a_step_on_cached_batches_takes_as_long(replay_us: float, is_advised: bool) -> None:
+    bounds = replace(made_prescription().lower_bounds, replay_us=replay_us)  # type: ignore[type-var]
+    found = recommended(made_diagnosis(), replace(made_prescription(), lower_bounds=bounds, remedies=[], outcomes=[]))
+    assert (found is not None and bool(found.advice)) == is_advised
 
 
 @pytest.mark.parametrize(

@@ -116,12 +116,6 @@ def test_colours_the_wait_by_its_share() -> None:
     assert "\x1b[1;32m" in calm.splitlines()[0]
 
 
-def test_colours_change_nothing_else() -> None:
-    plain = printed(made_session(), made_diagnosis())
-    coloured = ESCAPES.sub("", printed(made_session(), made_diagnosis(), colour=True))
-    assert [line.rstrip() for line in coloured.splitlines()] == plain.splitlines()
-
-
 def test_a_command_that_failed_shows_its_last_words() -> None:
     outcome = CommandOutcome(["python", "x.py"], 3, "failed", 2_000_000, [f"line {number}" for number in range(20)])
     outcome.last_lines[-1] = "    " + "x" * 150

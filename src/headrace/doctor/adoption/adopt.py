@@ -103,7 +103,7 @@ def _taken_otherwise(opened: SampleFiles) -> Iterator[AdoptedPart]:
 def _degree(recipe: LoaderRecipe, parts: list[AdoptedPart]) -> tuple[Degree, str]:
     if not any(code.startswith(_PIXELS) for code in recipe.fields.values()):
         why = next((f"{part.part}: {part.note}" for part in parts if part.certainty == "python"), "")
-        return "no", f"No picture of its samples was found in a file that it reads{f' ({why})' if why else ''}."
+        return "no", f"No picture of its samples is a view of a file that it reads{f' ({why})' if why else ''}."
     unsure = [part for part in parts if part.certainty in ("check", "python")]
     if not unsure:
         return "exact", ""

@@ -251,7 +251,7 @@ def _as_mask(made: LeafField, leaf: LeafExplanation, by: MaskExplanation) -> Non
     picked = _picked(made)
     dtype = leaf.seen[0].leaf.dtype
     made.arguments.append(f"dtype={'uint8' if dtype == np.uint8 else 'int64'!r}")
-    remap = _remap(made, by.table)
+    remap = _remap(made, by.table, wraps=dtype == np.uint8)
     made.arguments += [f"remap={remap}"] if remap else []
     made.arguments += picked
     made.arguments += [] if by.fill in (None, 255) else [f"ignore={int(by.fill)}"]
@@ -259,14 +259,15 @@ def _as_mask(made: LeafField, leaf: LeafExplanation, by: MaskExplanation) -> Non
     made.code += {"f": ".float()" if dtype == np.float32 else ".double()", "b": ".bool()"}.get(dtype.kind, "")
 
 
-def _remap(made: LeafField, table: Mapping[int, float]) -> str:
-    """Return the code of a table for all values of a file, from those that were seen; empty if none changes."""
+def _remap(made: LeafField, table: Mapping[int, float], *, wraps: bool) -> str:
+    """Return the code of a table for all values, from those seen, modulo 256 if it `wraps`; empty if none changes."""
     changed = {old: int(new) for old, new in table.items() if old != new}
     steps = Counter(new - old for old, new in changed.items())
     step, count = max(steps.items(), key=lambda one: one[1], default=(0, 0))
     if count > 1 and 2 * count > len(table):  # such as without the background
         others = {old: int(new) for old, new in table.items() if new - old != step}
-        return f"{{old: old {step:+d} for old in range(256)}}{f' | {others}' if others else ''}"
+        new = f"(old {step:+d}) % 256" if wraps else f"old {step:+d}"
+        return f"{{old: {new} for old in range(256)}}" + (f" | {others}" if others else "")
     if len(changed) > _FEW_CHANGED:
         note = f"the table has the {len(table)} values that were seen; the Loader leaves others as they are"
         made.note("remap=", "check", note)

@@ -24,7 +24,16 @@ from headrace.doctor.causes.remedy import (
 from headrace.doctor.causes.stalled import STALLS
 from headrace.doctor.causes.uneven_ranks import DEVICE_PARTS, SHAPES
 from headrace.doctor.edits import ScriptSources, WantedEdit
-from headrace.doctor.measure import BOUND, WAIT, Diagnosis, TrainerView, lower_bounds, main_view_of, why_no_lower_bounds
+from headrace.doctor.measure import (
+    BOUND,
+    LEAST_GAIN,
+    WAIT,
+    Diagnosis,
+    TrainerView,
+    lower_bounds,
+    main_view_of,
+    why_no_lower_bounds,
+)
 from headrace.doctor.quantities import counted, duration, percent
 from headrace.doctor.session.model import Session
 from headrace.doctor.simulate import Prediction, chained
@@ -221,6 +230,9 @@ def recommended(diagnosis: Diagnosis, prescription: Prescription | None) -> Reco
             return found
     # Crowded workers and threads make every stage slower than necessary.
     first = sorted(diagnosis.findings, key=lambda one: one.code not in CROWDED or one.weight < BOUND)
+    bounds = None if prescription is None else prescription.lower_bounds
+    if bounds is not None and (bounds.replay_us or 0.0) >= (1 - LEAST_GAIN) * bounds.observed_us:
+        first = [one for one in first if one.weight >= 1]  # such as a process that was killed
     advice = next((finding.advice for finding in first if finding.advice), "")
     return Recommended(advice=advice) if advice else None
 

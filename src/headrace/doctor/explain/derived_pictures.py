@@ -100,7 +100,6 @@ def _near(
 ) -> PictureExplanation | None:
     pairs: list[tuple[Floats, Floats]] = []
     margins = list[Floats]()
-    """Value of the margin of each sample that has one."""
     for leaf, each, one in zip(leaves, seen, view, strict=True):
         rows, columns = shown_part(leaf.shape, one)
         pixels = cut(each.source[..., :3], one.window)
