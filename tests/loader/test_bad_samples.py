@@ -20,6 +20,8 @@ from headrace.errors import (
     DecodeError,
     TooManyBadSamplesError,
 )
+from headrace.loader.batch_memory import ProcessBlocks
+from headrace.loader.ray_workers.made_step import StepSource
 
 # --- how many may be bad ---
 
@@ -149,3 +151,18 @@ def test_a_full_disk_costs_the_record_and_not_the_run(twins):
         batches = list(twin(twins[1], quarantine="/dev/full"))
     assert len(batches) == 4
     assert [str(warning.message) for warning in caught if "No space left" in str(warning.message)]
+
+
+# --- no sample at all ---
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_part_without_samples_passes_all_stages_wherever_it_is_made(rank):
+    """An actor makes its steps by `StepSource`."""
+    data = hr.open({"image": [encode(Image.new("RGB", (20, 20)), "JPEG")] * 5})
+    options = {"batch_size": 2, "rank": rank, "world_size": 2, "output": "numpy"}
+    loader = hr.Loader(data, view=hr.Resize(8), batch_map=lambda batch, rng: {"count": len(batch["image"])}, **options)
+    source = StepSource(loader._feed.recipe, ProcessBlocks(most_idle=1))
+    made = [source.make(0, step).batch for step in range(len(loader))]
+    source.close()
+    assert made == list(loader) == [{"count": 2}, {"count": rank}]

@@ -12,7 +12,6 @@ from headrace.loader.assembly import Assembly
 from headrace.loader.bad_samples import BadSamples
 from headrace.loader.batch_decoder import BatchDecoder
 from headrace.loader.batch_memory import BatchMemory
-from headrace.loader.batch_values import nested
 from headrace.loader.map_stage import LastStages, MapStage, PythonThreads, ThreadedMap
 from headrace.loader.recipe import Batch, Recipe
 from headrace.loader.stats import STAGES, StageStats
@@ -77,10 +76,7 @@ class StepMaker:
 
     def make(self, epoch: int, step: int) -> tuple[DecodedBatch, Batch]:
         """Return a step's decoded rows and its batch. Raises what the error policy says, or Cancelled."""
-        found = self._decoder.finish(self._decoder.start(self._recipe.plan.batch(epoch, step)))
-        if not len(found):
-            return found, nested(found.batch)  # all were left out: the later stages see no such batch
-        self._map.put(found)
+        self._map.put(self._decoder.finish(self._decoder.start(self._recipe.plan.batch(epoch, step))))
         made, self._made = self._made, None
         assert made is not None, "the stage delivers in the same call"
         decoded, batch = made

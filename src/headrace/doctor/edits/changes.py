@@ -152,7 +152,8 @@ class LoaderScript:
         folders = {os.path.dirname(os.path.abspath(os.path.join(self.files.root, one))) for one in scripts}
         if not scripts and "-m" in self.command:
             folders = {os.path.abspath(self.files.root)}
-        folder = os.path.dirname(self.call.source.path) if self.call is not None else ""
+        assert self.call is not None, "_edits has replaced it"
+        folder = os.path.dirname(self.call.source.path)
         path = os.path.join(folder, f"{ADOPTED}.py")
         present = self.files.read(path)
         if (folders and folder not in folders) or present not in (None, text):  # Python would not find it
