@@ -33,10 +33,11 @@ def test_a_mixture(loader):
 
 
 def test_the_table_of_arguments_is_the_docstring_s():
-    path = Path(__file__).parents[2] / "scripts" / "loader_page.py"
-    spec = importlib.util.spec_from_file_location("loader_page", path)
+    path = Path(__file__).parents[2] / "scripts" / "generated_pages.py"
+    spec = importlib.util.spec_from_file_location("generated_pages", path)
     page = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(page)
     described = {name for names in page.arguments() for name in names.split(", ")}
     assert described == set(inspect.signature(hr.Loader).parameters) - {"data", "fields"}
-    assert page.written(page.PAGE.read_text()) == page.PAGE.read_text(), "run scripts/loader_page.py"
+    text = (page.PAGES / "loader.md").read_text()
+    assert page.written(text) == text, "run scripts/generated_pages.py"

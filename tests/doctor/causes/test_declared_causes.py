@@ -21,7 +21,7 @@ from headrace.doctor.report import document
 from headrace.doctor.report.view import report_view
 from headrace.doctor.session.model import Session, SessionNote
 
-PAGES = Path(__file__).parents[3] / "scripts" / "doctor_pages.py"
+PAGES = Path(__file__).parents[3] / "scripts" / "generated_pages.py"
 NEW = """
 from headrace.doctor.causes.cause import Cause, RemedyKind
 from headrace.doctor.causes.remedy import SETTING
@@ -63,7 +63,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
 
 @pytest.fixture(scope="module")
 def pages() -> Any:
-    spec = importlib.util.spec_from_file_location("doctor_pages", PAGES)
+    spec = importlib.util.spec_from_file_location("generated_pages", PAGES)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -92,8 +92,8 @@ def test_a_file_reaches_the_documentation(session: Session, pages: Any) -> None:
 
 
 def test_the_pages_are_what_is_declared(pages: Any) -> None:
-    for page in pages.PAGES.glob("*.md"):
-        assert pages.written(page.read_text()) == page.read_text(), "run scripts/doctor_pages.py"
+    for page in pages.PAGES.rglob("*.md"):
+        assert pages.written(page.read_text()) == page.read_text(), "run scripts/generated_pages.py"
 
 
 def test_declarations_are_whole() -> None:

@@ -1,11 +1,12 @@
-"""Write the generated parts of the doctor's pages: what declares a fact is the one place that describes it.
+"""Write the generated parts of the pages: what declares a fact is the one place that describes it.
 
-python scripts/doctor_pages.py          # rewrite them
-python scripts/doctor_pages.py --check  # say which differ, with status 1
+python scripts/generated_pages.py          # rewrite them
+python scripts/generated_pages.py --check  # say which differ, with status 1
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -14,13 +15,14 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
+from headrace import Loader
 from headrace.doctor.causes import all_causes
 from headrace.doctor.faults.fault_kinds import KINDS as FAULTS
 from headrace.doctor.session.evidence import KINDS
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.trainers import MARKS, SPANS, WINDOWS
 
-PAGES = Path(__file__).parents[1] / "docs" / "doctor"
+PAGES = Path(__file__).parents[1] / "docs"
 PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -80,7 +82,64 @@ def faults() -> Iterator[str]:
     yield from (f"| `{kind.code}` | {kind.proof} | {kind.mend} |\n" for kind in FAULTS.values())
 
 
+ENTRY = re.compile(r"^((?:`\w+`(?:, )?)+) +(.*(?:\n {10,}.*)*)", re.MULTILINE)
+"""Entry of a docstring's table of arguments: the names, and the text with its indented lines."""
+GUIDES = {
+    "view": "#views",
+    "augment": "augmentation.md",
+    "augment_on": "augmentation.md#on-the-device",
+    "buckets": "variable-sizes.md#buckets-and-budgets",
+    "pack": "text.md#packed-texts",
+    "shuffle": "sampling.md#shuffling",
+    "order": "sampling.md#shuffling",
+    "weights": "sampling.md",
+    "balanced": "sampling.md",
+    "repeats": "sampling.md#repeated-augmentation",
+    "samples_per_epoch": "sampling.md",
+    "threads": "tuning.md",
+    "prefetch": "tuning.md",
+    "on_error": "troubleshooting.md#bad-samples",
+    "max_bad": "troubleshooting.md#bad-samples",
+    "quarantine": "troubleshooting.md#bad-samples",
+    "map": "transforms.md",
+    "batch_map": "transforms.md",
+    "map_workers": "transforms.md#threads-or-processes",
+    "batch": "augmentation.md#mixing",
+    "rank": "determinism.md#which-rank-a-loader-is",
+    "decode": "#decode-on-the-gpu",
+    "cache": "caching.md",
+    "limits": "troubleshooting.md#bad-samples",
+    "workers": "packs.md#batches-from-other-machines",
+}
+"""Page that describes an argument further, from docs/."""
+
+
+def arguments() -> dict[str, str]:
+    """Return the names of each entry of the Loader's docstring, joined by a comma, and its text."""
+    (block,) = (part for part in (inspect.getdoc(Loader) or "").split("\n\n") if part.startswith("`view`"))
+    return {names.replace("`", ""): " ".join(text.split()) for names, text in ENTRY.findall(block)}
+
+
+def loader_arguments() -> Iterator[str]:
+    """Yield one row for each entry of the Loader's docstring, with the defaults of the signature."""
+    yield "| argument | default | |\n|---|---|---|\n"
+    signature = inspect.signature(Loader).parameters
+    for names, text in arguments().items():
+        each = names.split(", ")
+        guide = GUIDES.get(each[0])
+        heads = [f"[`{name}`]({guide})" if guide and name == each[0] else f"`{name}`" for name in each]
+        yield f"| {', '.join(heads)} | {', '.join(_default(signature[name]) for name in each)} | {text} |\n"
+
+
+def _default(parameter: inspect.Parameter) -> str:
+    value = parameter.default
+    if value is parameter.empty:
+        return "required"
+    return f'`"{value}"`' if isinstance(value, str) else str(value)
+
+
 PARTS: dict[str, Callable[[], Iterator[str]]] = {
+    "arguments": loader_arguments,
     "records": records,
     "session": session,
     "remedies": remedies,
@@ -98,7 +157,7 @@ def written(text: str) -> str:
 
 
 def main() -> int:
-    differing = [page for page in sorted(PAGES.glob("*.md")) if written(page.read_text()) != page.read_text()]
+    differing = [page for page in sorted(PAGES.rglob("*.md")) if written(page.read_text()) != page.read_text()]
     for page in differing:
         if "--check" not in sys.argv:
             page.write_text(written(page.read_text()))
