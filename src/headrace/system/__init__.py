@@ -23,6 +23,7 @@ from headrace.system.resources import (
     available_bytes,
     available_cores,
     available_to_rank,
+    core_wait_s,
     default_threads,
     local_ranks,
     memory,

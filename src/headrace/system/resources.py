@@ -36,6 +36,12 @@ def memory(root: Path = _ROOT) -> ProcessMemory:
     return ProcessMemory(*(min(each for each in amounts if each is not None) for amounts in (available, total)))
 
 
+def core_wait_s(pid: int) -> float | None:
+    """Return how long the first thread of a process was ready and waited for a core; None if unknown."""
+    words = (read_text(f"/proc/{pid}/schedstat") or "").split()
+    return None if len(words) != 3 or words == ["0", "0", "0"] else int(words[1]) / 1e9
+
+
 def available_bytes(root: Path = _ROOT) -> int | None:
     """Return the memory available to this process; None if the kernel does not report it."""
     try:

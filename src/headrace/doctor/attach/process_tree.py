@@ -18,7 +18,7 @@ import psutil
 
 from headrace.doctor.probe.training.loop_watch import MARK
 from headrace.doctor.session.model import Standstill
-from headrace.system import read_text
+from headrace.system import core_wait_s, read_text
 
 _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37  # prctl(2)
 
@@ -322,6 +322,5 @@ def _work_s(pid: int) -> tuple[float, float] | None:
         used, moved = process.cpu_times(), process.io_counters()
     except (psutil.Error, OSError):  # it has ended
         return None
-    delayed_ns = (read_text(f"/proc/{pid}/schedstat") or "0 0").split()[1]
     moved_bytes = moved.read_chars + moved.write_chars + moved.read_bytes
-    return sum(used) + int(delayed_ns) / 1e9, moved_bytes / CORE_BYTES_S
+    return sum(used) + (core_wait_s(pid) or 0.0), moved_bytes / CORE_BYTES_S

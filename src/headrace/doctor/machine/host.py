@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from headrace.system import ControlGroups, pairs, read_text
+from headrace.system import ControlGroups, core_wait_s, pairs, read_text
 
 
 class Rates:
@@ -220,9 +220,8 @@ class ProcessReadings:
             with suppress(psutil.AccessDenied, psutil.ZombieProcess):
                 counters = self.process.io_counters()
                 self.figures |= {"read_call_bytes": counters.read_chars, "read_bytes": counters.read_bytes}
-        words = (read_text(f"/proc/{self.process.pid}/schedstat") or "").split()
-        if len(words) == 3 and words != ["0", "0", "0"]:
-            self.figures["cpu_wait_s"] = int(words[1]) / 1e9  # of its first thread
+        if (wait_s := core_wait_s(self.process.pid)) is not None:
+            self.figures["cpu_wait_s"] = wait_s
 
     def read_memory(self) -> None:
         """Read memory, for which the kernel walks all pages (10 ms for 500 MB)."""
