@@ -72,7 +72,6 @@ def steps(photos: Path) -> list[Step]:
             for loader in ("none", "torch", "headrace")
         ),
         _python("A training run under the doctor", 120, "-m", "headrace", "doctor", *DOCTOR, *training),
-        _python("Cast, H2D copies, ResNet-50 beside other prefetchers", 120, HERE / "device_cuda.py", "--rounds", "3"),
     ]
 
 

@@ -25,7 +25,7 @@ def test_without_a_device_it_says_what_it_would_run_and_writes_nothing(gpu, monk
     gpu.main()
     said = capsys.readouterr().out
     assert said.startswith("torch sees no CUDA device here.")
-    for name in ("device_cuda.py", "device_loader.py", "device_colour.py", "device_training.py"):
+    for name in ("device_loader.py", "device_colour.py", "device_training.py"):
         assert f"python benchmarks/{name}" in said
     assert "tests/device/test_device_cuda.py" in said
     assert not (tmp_path / "gpu.md").exists()

@@ -12,7 +12,7 @@ from headrace.plan import NextUses, choose_eviction
 
 _FREED_SHARE = 32
 """Part of a cache that is freed at once (1/n). A larger part caches samples that should go, a smaller part scans the
-index more often (`benchmarks/node_cache.py`)."""
+index more often."""
 _WATCHED_SHARE = 8
 """Free space at which the ranks begin to compare samples: twice this part (1/n) of the cache."""
 _STEPS_AT_ONCE = 2

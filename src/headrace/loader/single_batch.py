@@ -12,7 +12,7 @@ from headrace.loader.recipe import Batch
 from headrace.loader.step_maker import StepMaker
 from headrace.plan import UniformPlan
 
-# New memory for each call costs page faults: 8 % of the time of 256 photos (benchmarks/decode_batch.py).
+# New memory for each call costs page faults: 8 % of the time of 256 photos.
 _memory = ProcessBlocks(most_idle=2)
 
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from made_sessions import (
@@ -159,16 +156,6 @@ def test_a_worker_that_filled_its_file_after_the_last_step_is_whole(tmp_path):
     assert [one.cut for one in read(tmp_path).processes] == [False, False, False]
     path.write_bytes(path.read_bytes()[:-3])
     assert [one.cut for one in read(tmp_path).processes] == [False, True, False]
-
-
-@pytest.mark.long
-def test_the_evidence_of_a_large_run_can_still_be_made_and_measured():
-    """The benchmark drives the probe itself by a made clock, and so has to keep up with it."""
-    script = Path(__file__).parents[3] / "benchmarks" / "doctor_evidence.py"
-    options = ["--steps", "10", "--ranks", "1", "--workers", "1"]
-    ran = subprocess.run([sys.executable, script, *options], capture_output=True, text=True, timeout=60, check=False)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.count("interpreter's start") == 2
 
 
 ERROR = [["error", 80, "ZeroDivisionError: by zero"], ["end", 90, "error"]]

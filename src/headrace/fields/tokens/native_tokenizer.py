@@ -99,7 +99,7 @@ class NativeEncoder:
                 f"each text, got {max_length}"
             )
         # Known special tokens are added here: for each text the library builds a separate encoding of them and
-        # merges the two, which takes a tenth of a caption's time (benchmarks/text_cost.py).
+        # merges the two, which takes a tenth of a caption's time.
         frame = special_tokens_of(text)
         self._frame: SpecialTokens | None = frame if frame is not None and len(frame) == special else None
         copy.no_padding()

@@ -180,7 +180,7 @@ _DCT_MARGINS = {None: 4.0, True: 1.0, False: 0.0}
 """Minimum size of a decoded window relative to its output, by `dct_scaling` (core/batch/views.hpp).
 
 At 4, 99.9 % of values are within 2 levels of the full decode; at 3 within 4, at 2 within 6, at 1 within 19
-(benchmarks/dct_scaling.py)."""
+."""
 
 
 def image_options(image: Image, fill: tuple[int, ...]) -> Options:

@@ -25,7 +25,7 @@ FILE, FOLDER, SYMBOLIC_LINK, HARD_LINK = tarfile.REGTYPE, tarfile.DIRTYPE, tarfi
 KINDS = {FILE: "a file", FOLDER: "a folder", SYMBOLIC_LINK: "a symbolic link", HARD_LINK: "a hard link"}
 _LABEL, _SPECIAL = b"V", b"?"
 _PIECE_BYTES = 1 << 17
-"""Bytes per copy, small enough for the CPU cache. A megabyte took up to twice as long (benchmarks/unpack.py)."""
+"""Bytes per copy, small enough for the CPU cache. A megabyte took up to twice as long."""
 _LATEST_S = 9e9
 """Latest time that os.utime accepts in nanoseconds."""
 _ZIP_UNIX = (3, 19)
