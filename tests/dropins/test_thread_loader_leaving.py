@@ -63,22 +63,6 @@ def no_threads():
     return eventually(lambda: own_threads() == [])
 
 
-def test_threads_work_while_a_pass_goes_on():
-    """What the other tests look for is there to be found."""
-    iterator = iter(load())
-    next(iterator)
-    assert {"headrace-loader-0", "headrace-loader-1"} <= set(own_threads())
-    iterator.close()
-
-
-def test_the_end_of_an_epoch():
-    loader = load()
-    iterator = iter(loader)
-    assert len(list(iterator)) == COUNT / 4
-    assert no_threads()
-    assert next(iterator, "ended") == "ended"
-
-
 def test_persistent_threads_end_with_the_loader():
     loader = load(persistent_workers=True)
     list(loader)
@@ -86,41 +70,6 @@ def test_persistent_threads_end_with_the_loader():
     list(loader)
     assert own_threads() == threads != []
     del loader
-    assert no_threads()
-
-
-@every_kind
-def test_break(options):
-    loader = load(**options)
-    for batch in loader:
-        assert batch.flatten().tolist() == [0, 1, 2, 3]
-        break
-    del batch
-    assert next(iter(loader)).flatten().tolist() == [0, 1, 2, 3]
-    del loader
-    assert no_threads()
-
-
-@every_kind
-def test_an_exception_in_the_loop(options):
-    def train():
-        for batch in load(**options):
-            1 / len(batch[:0])
-
-    with pytest.raises(ZeroDivisionError):
-        train()
-    gc.collect()
-    assert no_threads()
-
-
-@every_kind
-def test_the_garbage_collector_finds_an_iterator(options):
-    iterator = iter(load(**options))
-    next(iterator)
-    cycle = {"iterator": iterator}
-    cycle["self"] = cycle
-    del iterator, cycle
-    gc.collect()
     assert no_threads()
 
 
@@ -139,30 +88,6 @@ def test_passes_within_each_other():
         pairs = [(int(one[0]), int(other[0])) for one in loader for other in loader]
         assert pairs == [(i, j) for i in range(0, COUNT, 4) for j in range(0, COUNT, 4)]
         del loader
-
-
-@pytest.mark.parametrize("where", ["__getitem__", "collate_fn"])
-def test_the_garbage_collector_finds_a_loader_in_its_own_thread(where):
-    """The thread that would have to be joined is the one that collects."""
-    holder, dropped, started = {}, threading.Event(), threading.Event()
-
-    def let_go(value, here):
-        if here == where and started.wait(DEADLINE_S) and holder.pop("iterator", None) is not None:
-            gc.collect()
-            dropped.set()
-        return value
-
-    class Drops(Numbers):
-        def __getitem__(self, index):
-            return let_go(index, "__getitem__")
-
-    iterator = iter(load(dataset=Drops(), collate_fn=lambda samples: let_go(samples, "collate_fn")))
-    holder["iterator"] = iterator
-    iterator.cycle = iterator  # only the collector can find it
-    del iterator
-    started.set()
-    assert dropped.wait(DEADLINE_S), "hangs"
-    assert no_threads()
 
 
 def test_closing_waits_for_samples_in_progress_and_begins_none():
@@ -276,21 +201,6 @@ def test_a_batch_is_not_kept():
 
 def numbers(iterator):
     return bytes(int(number) for batch in iterator for number in batch.flatten())
-
-
-def test_a_fork_drops_the_pass():
-    loader = load()
-    iterator = iter(loader)
-    next(iterator)
-
-    def work():
-        nonlocal loader, iterator
-        del iterator
-        gc.collect()
-        return numbers(loader)
-
-    assert in_fork(work)() == bytes(range(COUNT))
-    iterator.close()
 
 
 @pytest.mark.one_in(2)

@@ -1,140 +1,204 @@
-"""However a pass ends, it leaves no thread, no file and no memory, and nothing hangs."""
+"""However a pass of any loader ends, it leaves no thread, process, descriptor or memory, and nothing hangs."""
 
 from __future__ import annotations
 
 import gc
 import hashlib
 import multiprocessing
-import signal
 import threading
-import warnings
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import battery
-import numpy as np
+import map_functions
+import mixture_data
 import pytest
-from loader_data import COUNT, encode, photograph, write_folder, write_tar
-from processes import (
-    DEADLINE_S,
-    eventually,
-    in_fork,
-    interrupt_when_ready,
-    nothing_left,
-    open_files,
-    own_threads,
-    resident_bytes,
-    run_python,
-)
+import torch
+from loader_data import write_tar
+from processes import DEADLINE_S, eventually, in_fork, nothing_left, own_threads
+from torch.utils.data import Dataset, IterableDataset
 
 import headrace as hr
-from headrace.loader import position
-from headrace.loader.decoding import pillow
+from headrace.errors import UsageError
+from headrace.loader.batch_memory import SharedFile
+from headrace.system.forks import forget_ended_forks
 
-MB = 1 << 20
+WORKERS = 2
+
+
+class Case(NamedTuple):
+    """Loader, what its passes use, and where a function of the user's runs in one of its threads."""
+
+    load: Callable[..., Any]
+    """Make a loader; `call`: function that batches, or samples, pass through."""
+    threads: set[str]
+    processes: int = 0
+    by_pipes: bool = False
+    ends: bool = True
+    forks: bool = True
+    """True if a fork can take over a pass."""
+
+
+class Numbers(Dataset[Any]):
+    def __len__(self) -> int:
+        return 24
+
+    def __getitem__(self, index: int) -> Any:
+        return {"number": torch.tensor([index])}
+
+
+class Endless(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        number = 0
+        while True:
+            yield {"number": torch.tensor([number])}
+            number += 1
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A tar: its reader keeps a descriptor open."""
-    return write_tar(tmp_path_factory.mktemp("leaving") / "photos.tar")
+def places(tmp_path_factory):
+    """Of a tar, whose reader keeps a descriptor open, and of two sources to mix."""
+    root = tmp_path_factory.mktemp("leaving")
+    return {"photos": hr.open(write_tar(root / "photos.tar")), "mixed": mixture_data.write_places(root)}
 
 
-@pytest.fixture(scope="module")
-def photos(place):
-    return hr.open(place)
+def by_loader(hook: str | None, **always: Any) -> Callable[..., Any]:
+    def load(places, call=None, **options):
+        fields = {"image": hr.Image(), "label": hr.Label()}
+        given = {"view": hr.RandomResizedCrop(40), "batch_size": 4, "shuffle": True, "output": "numpy", "threads": 2}
+        called = {} if call is None else {hook or "map": call}
+        return hr.Loader(places["photos"], **(given | {"fields": fields} | always | called | options))
+
+    return load
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_left(photos):
+def by_mixture(batches: str) -> Callable[..., Any]:
+    def load(places, call=None, **options):
+        called = {} if call is None else {"map": call}
+        return mixture_data.factory(places["mixed"], batches, remainder="wrap", **called)(**options)
+
+    return load
+
+
+def by_threads(dataset: Any, **always: Any) -> Callable[..., Any]:
+    def load(_, call=None):
+        collate = torch.utils.data.default_collate
+        called = {} if call is None else {"collate_fn": lambda samples: call(collate(samples), None)}
+        return hr.ThreadDataLoader(dataset, batch_size=4, num_workers=2, **always, **called)
+
+    return load
+
+
+CORE = {"headrace-0", "headrace-1", "headrace-feed"}
+OWN_WORKERS = {"map": map_functions.no_pid, "map_workers": WORKERS}
+LOADER_THREADS = {"headrace-loader-0", "headrace-loader-1"}
+ONE_THREAD = {"headrace-loader-0"}
+CASES = {
+    "core": Case(by_loader(None), CORE),
+    "map": Case(by_loader("map", map=map_functions.unchanged), {*CORE, "headrace-python"}),
+    "workers": Case(by_loader("batch_map", **OWN_WORKERS), {"headrace-feed", "headrace-map"}, WORKERS),
+    "workers, pipes": Case(by_loader("batch_map", **OWN_WORKERS), {"headrace-feed", "headrace-map"}, WORKERS, True),
+    "mixture, one source": Case(by_mixture("one-source"), {"headrace-feed"}),
+    "mixture, mixed": Case(by_mixture("mixed"), {"headrace-feed"}),
+    "threads": Case(by_threads(Numbers()), LOADER_THREADS, forks=False),
+    "threads, persistent": Case(by_threads(Numbers(), persistent_workers=True), LOADER_THREADS, forks=False),
+    "endless": Case(by_threads(Endless()), ONE_THREAD, ends=False, forks=False),
+    "endless, persistent": Case(by_threads(Endless(), persistent_workers=True), ONE_THREAD, ends=False, forks=False),
+}
+
+
+@pytest.fixture(params=CASES)
+def case(request, monkeypatch):
+    chosen = CASES[request.param]
+    if chosen.by_pipes:
+        monkeypatch.setattr(SharedFile, "make", lambda: None)
+    return chosen
+
+
+@pytest.fixture
+def make(case, places):
+    """Make a loader of the case. After the test nothing of it is left."""
     with nothing_left():
-        yield
+        yield lambda call=None, **options: case.load(places, call, **options)
+        assert eventually(lambda: children() == [])
+        forget_ended_forks()  # each has a descriptor, which is closed at the next fork
 
 
-def load(data, **options):
-    fields = {"image": hr.Image(), "label": hr.Label()}
-    given = {"view": hr.RandomResizedCrop(24), "batch_size": 4, "shuffle": True, "output": "numpy", "threads": 2}
-    return hr.Loader(data, **({"fields": fields} | given | options))
+def children():
+    return [child for child in multiprocessing.active_children() if child.name.startswith("headrace-map")]
 
 
-def join(thread):
-    thread.join(DEADLINE_S)
-    assert not thread.is_alive(), "hangs"
+def nothing_runs():
+    return own_threads() == [] and children() == []
 
 
-# --- in this process ---
+def first(loader):
+    """The first batches of a pass, and its end if it has one."""
+    return battery.kept(batch for batch, _ in zip(loader, range(50), strict=False))
 
 
-def test_threads_work_while_a_pass_goes_on(photos):
+def test_threads_and_processes_work_while_a_pass_goes_on(case, make):
     """What the other tests look for is there to be found."""
-    loader = load(photos, map=lambda sample, rng: sample)
-    with_files = open_files()
-    iterator = iter(loader)
+    iterator = iter(make())
     next(iterator)
-    assert eventually(lambda: {"headrace-0", "headrace-1", "headrace-feed"} <= set(own_threads()))
-    assert any(name.startswith("headrace-python") for name in own_threads())
-    assert open_files() > with_files
+    assert eventually(lambda: all(any(name.startswith(each) for name in own_threads()) for each in case.threads))
+    assert len(children()) == case.processes
     iterator.close()
 
 
-def test_the_end_of_an_epoch(photos):
-    loader = load(photos)
-    assert len(list(loader)) == COUNT / 4
-    assert eventually(lambda: own_threads() == [])
-    assert loader.stats().batches == COUNT / 4
+def test_the_end_of_an_epoch(case, make):
+    loader = make()
+    iterator = iter(loader)
+    if case.ends:
+        assert len(list(iterator)) == len(loader)
+        assert next(iterator, "ended") == "ended"
+    del loader, iterator
+    assert eventually(nothing_runs)
 
 
-def test_break(photos):
-    loader = load(photos)
+def test_break(case, make):
+    loader = make()
     for _ in loader:
         break
-    assert eventually(lambda: own_threads() == [])
-    assert len(list(loader)) == COUNT / 4
-    assert loader.epoch == 2
+    if case.ends:
+        assert len(list(loader)) == len(loader)
+    del loader
+    assert eventually(nothing_runs)
 
 
-def test_an_exception_in_the_loop(photos):
+def test_an_exception_in_the_loop(make):
     def train():
-        for batch in load(photos):
-            1 / len(batch["image"][:0])
+        for batch in make():
+            1 / len(next(iter(batch.values()))[:0])
 
     with pytest.raises(ZeroDivisionError):
         train()
     gc.collect()
-    assert eventually(lambda: own_threads() == [])
+    assert eventually(nothing_runs)
 
 
-def test_close_ends_a_pass_and_may_be_called_again(photos):
-    iterator = iter(load(photos))
-    next(iterator)
-    iterator.close()
-    iterator.close()
-    assert eventually(lambda: own_threads() == [])
-    assert iterator.stats().batches == 1
-    with pytest.raises(StopIteration):
+@pytest.mark.parametrize("begun", [False, True], ids=["at once", "after a batch"])
+def test_closing_ends_a_pass_and_may_be_repeated(make, begun):
+    iterator = iter(make())
+    if begun:
         next(iterator)
+    iterator.close()
+    iterator.close()
+    assert next(iterator, "ended") == "ended"
 
 
-def test_dropping_the_loader_in_mid_epoch(photos):
-    loader = load(photos, map=lambda sample, rng: sample)
-    iterator = iter(loader)
-    next(iterator)
-    del loader, iterator
-    assert eventually(lambda: own_threads() == [])
-
-
-def test_the_garbage_collector_finds_a_loader(photos):
-    iterator = iter(load(photos))
+def test_the_garbage_collector_finds_a_loader(make):
+    iterator = iter(make())
     next(iterator)
     cycle = {"iterator": iterator}
     cycle["self"] = cycle
     del iterator, cycle
     gc.collect()
-    assert eventually(lambda: own_threads() == [])
+    assert eventually(nothing_runs)
 
 
-@pytest.mark.parametrize("argument", ["map", "batch_map"])
-def test_the_garbage_collector_finds_a_loader_in_its_own_thread(photos, argument):
-    """The thread that would have to be joined is the one that collects."""
+def test_the_garbage_collector_finds_a_loader_in_its_own_thread(make):
+    """The thread that would have to be joined, and may wait for processes, is the one that collects."""
     holder, dropped, started = {}, threading.Event(), threading.Event()
 
     def let_go(value, rng):
@@ -143,97 +207,24 @@ def test_the_garbage_collector_finds_a_loader_in_its_own_thread(photos, argument
             dropped.set()
         return value
 
-    iterator = iter(load(photos, **{argument: let_go}))
+    iterator = iter(make(let_go))
     holder["iterator"] = iterator
-    holder["iterator"].cycle = iterator  # only the collector can find it
+    iterator.cycle = iterator  # only the collector can find it
     del iterator
     started.set()
     assert dropped.wait(DEADLINE_S), "hangs"
-    assert eventually(lambda: own_threads() == [])
+    assert eventually(nothing_runs)
 
 
-def test_closing_leaves_rows_that_were_not_begun(photos):
-    """`close` waits for the rows in progress, not for the batch."""
-    begun, go_on = threading.Semaphore(0), threading.Event()
-    rows = []
-
-    def slow(sample, rng):
-        rows.append(1)
-        begun.release()
-        assert go_on.wait(DEADLINE_S)
-        return sample
-
-    iterator = iter(load(photos, map=slow, batch_size=COUNT))
-    assert begun.acquire(timeout=DEADLINE_S)
-    assert begun.acquire(timeout=DEADLINE_S)
-    closing = threading.Thread(target=iterator.close)
-    closing.start()
-    assert eventually(lambda: iterator._pass._python._cancelled)
-    go_on.set()
-    join(closing)
-    assert len(rows) == 2
-
-
-def test_dropping_does_not_wait_for_a_map_that_hangs(photos, monkeypatch):
-    monkeypatch.setattr(position, "DROP_WAIT_S", 0.05)
+def test_closing_wakes_a_consumer_in_another_thread(make):
     begun, go_on = threading.Event(), threading.Event()
 
-    def hangs(sample, rng):
+    def slow(value, rng):
         begun.set()
         assert go_on.wait(DEADLINE_S)
-        return sample
+        return value
 
-    iterator = iter(load(photos, map=hangs))
-    assert begun.wait(DEADLINE_S)
-    del iterator
-    assert own_threads() != []
-    go_on.set()
-    assert eventually(lambda: own_threads() == [])
-
-
-def test_closing_while_pillow_works(tmp_path, monkeypatch):
-    begun, go_on = threading.Event(), threading.Event()
-    decode = pillow.decode_picture
-
-    def slow(data, image, limits):
-        begun.set()
-        assert go_on.wait(DEADLINE_S)
-        return decode(data, image, limits)
-
-    monkeypatch.setattr(pillow, "decode_picture", slow)
-    for number in range(8):
-        (tmp_path / f"{number}.bmp").write_bytes(encode(photograph(number, 30, 20), "BMP"))
-    iterator = iter(load(hr.open(tmp_path), fields={"image": hr.Image()}, batch_size=8))
-    assert begun.wait(DEADLINE_S)
-    closing = threading.Thread(target=iterator.close)
-    closing.start()
-    assert eventually(lambda: iterator._pass._python._cancelled)
-    go_on.set()
-    join(closing)
-    assert eventually(lambda: own_threads() == [])
-
-
-def test_memory_that_runs_out_in_pillow_is_no_bad_sample(tmp_path, monkeypatch):
-    def fails(data, image, limits):
-        raise MemoryError("too much")
-
-    monkeypatch.setattr(pillow, "decode_picture", fails)
-    (tmp_path / "a.bmp").write_bytes(encode(photograph(1, 30, 20), "BMP"))
-    loader = load(hr.open(tmp_path), fields={"image": hr.Image()})
-    with pytest.raises(MemoryError, match="too much"):
-        list(loader)
-    assert loader.stats().bad == 0
-
-
-def test_closing_wakes_a_consumer_in_another_thread(photos):
-    begun, go_on = threading.Event(), threading.Event()
-
-    def slow(sample, rng):
-        begun.set()
-        assert go_on.wait(DEADLINE_S)
-        return sample
-
-    iterator = iter(load(photos, map=slow))
+    iterator = iter(make(slow))
     ended = []
     consumer = threading.Thread(target=lambda: ended.append(list(iterator)))
     consumer.start()
@@ -241,124 +232,33 @@ def test_closing_wakes_a_consumer_in_another_thread(photos):
     closing = threading.Thread(target=iterator.close)
     closing.start()
     go_on.set()
-    join(closing)
-    join(consumer)
+    for thread in (closing, consumer):
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive(), "hangs"
     assert ended == [[]]
 
 
-def test_two_iterators_at_once(photos):
-    expected = battery.kept(load(photos))
-    loader = load(photos)
-    pairs = [battery.kept(pair) for pair in zip(loader, loader, strict=True)]
-    battery.assert_equal([first for first, _ in pairs], expected, "the first of two iterators")
-    battery.assert_equal([second for _, second in pairs], expected, "the second of two iterators")
+@pytest.mark.one_in(2)
+def test_two_iterators_at_once(make):
+    expected = first(make())
+    loader = make()
+    pairs = [battery.kept(pair) for pair, _ in zip(zip(loader, loader, strict=False), range(50), strict=False)]
+    battery.assert_equal([one for one, _ in pairs], expected, "the first of two iterators")
+    battery.assert_equal([other for _, other in pairs], expected, "the second of two iterators")
 
 
-def test_a_thread_that_cannot_be_started(photos, monkeypatch):
+def test_a_thread_that_cannot_be_started(make, monkeypatch):
     def refuse(self):
         raise RuntimeError("can't start new thread")
 
-    loader = load(photos)
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    with pytest.raises(RuntimeError, match="can't start new thread"):
-        iter(loader)
-    monkeypatch.undo()
+    loader = make()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            next(iter(loader))
     gc.collect()
-    assert eventually(lambda: own_threads() == [])
-    assert len(list(loader)) == COUNT / 4
-
-
-def test_an_error_while_the_feed_starts_reaches_the_consumer(photos, monkeypatch):
-    def fails(self, plan):
-        raise MemoryError("no room for a batch")
-
-    loader = load(photos)
-    monkeypatch.setattr("headrace.loader.assembly.Assembly.start", fails)
-    with pytest.raises(MemoryError, match="no room for a batch"):
-        list(loader)
-    monkeypatch.undo()
-    assert len(list(loader)) == COUNT / 4
-
-
-# --- memory ---
-
-
-def test_a_consumer_that_keeps_every_batch_is_told_once(photos):
-    """Nothing waits for it, nothing is overwritten."""
-    loader = load(photos, batch_size=1)
-    with pytest.warns(UserWarning, match=r"batches of [\d,]+ bytes each are alive.*clone") as caught:
-        held = [batch for _ in range(2) for batch in loader]
-    assert len(caught) == 1
-    loader.set_epoch(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        battery.assert_equal(battery.kept(held[:COUNT]), battery.kept(load(photos, batch_size=1)), "held batches")
-
-
-@pytest.mark.parametrize("output", ["numpy", "torch"])
-def test_a_batch_outlives_its_loader(photos, output):
-    loader = load(photos, output=output)
-    batch = next(iter(loader))
-    expected = battery.plain(batch["image"])
-    part = batch["image"][1:]
-    del loader, batch
-    gc.collect()
-    churn = [np.full(part.nbytes, 255, np.uint8) for _ in range(20)]
-    np.testing.assert_array_equal(battery.plain(part), expected[1:])
-    assert len(churn) == 20
-
-
-def test_memory_goes_back_with_the_loader(photos):
-    def use():
-        loader = load(photos, batch_size=20, view=hr.Resize((512, 512)), prefetch=2)
-        held = [next(iter(loader))["image"] for _ in range(4)]
-        return resident_bytes(), held
-
-    use()
-    gc.collect()
-    before = resident_bytes()
-    at_most, held = use()
-    batch = held[0].nbytes
-    assert at_most > before + 4 * batch * 0.9
-    del held
-    gc.collect()
-    assert eventually(lambda: resident_bytes() < before + batch / 2)
-
-
-def test_batch_memory_is_used_again(photos):
-    """Addresses come back, so the loader does not allocate as it goes."""
-    loader = load(photos, prefetch=2)
-    addresses = {batch["image"].ctypes.data for _ in range(3) for batch in loader}
-    assert len(addresses) <= 2 + 3
-
-
-def grows(photos, epochs, batch_size):
-    """Bytes of growth over `epochs`, after some to warm up."""
-    files, loader = open_files(), load(photos, batch_size=batch_size)
-
-    def take(loader, count):
-        for _ in range(count):
-            for batch in loader:
-                del batch
-        gc.collect()
-
-    take(loader, 5)
-    before = resident_bytes()
-    take(loader, epochs)
-    growth = resident_bytes() - before
-    del loader  # which has prefetched another epoch, and may hold its file
-    assert eventually(lambda: own_threads() == [])
-    assert eventually(lambda: open_files() == files)
-    return growth
-
-
-def test_epochs_leave_nothing(photos):
-    assert grows(photos, 25, 8) < 4 * MB
-
-
-@pytest.mark.long
-def test_a_hundred_epochs_leave_nothing(tmp_path):
-    assert grows(hr.open(write_folder(tmp_path / "photos", 2000)), 100, 64) < 8 * MB
+    assert eventually(nothing_runs)
+    assert next(iter(loader))
 
 
 # --- a fork ---
@@ -366,221 +266,50 @@ def test_a_hundred_epochs_leave_nothing(tmp_path):
 
 def digest(batches):
     state = hashlib.sha256()
-    for batch in batches:
-        state.update(batch["image"].tobytes())
+    for batch in battery.kept(batches):
+        for name, value in batch.items():
+            state.update(name.encode() + (repr(value).encode() if isinstance(value, list) else value.tobytes()))
     return state.hexdigest().encode()
 
 
-@pytest.fixture(params=[False, True], ids=["core only", "with map"])
-def forked(request, photos):
-    """An iterator in mid-epoch, and what should follow."""
-    options = {"map": lambda sample, rng: sample} if request.param else {}
-    expected = digest(list(load(photos, **options))[3:])
-    loader = load(photos, **options)
-    iterator = iter(loader)
-    for _ in range(3):
-        next(iterator)
-    return loader, iterator, expected
+def in_mid_epoch(make):
+    """An iterator after its first batch, and the digest of what should follow."""
+    expected = digest(list(make())[1:])
+    iterator = iter(make())
+    next(iterator)
+    return iterator, expected
 
 
+that_end = pytest.mark.parametrize("case", [name for name, case in CASES.items() if case.ends], indirect=True)
+
+
+@that_end
 @pytest.mark.one_in(2)
-def test_a_fork_goes_on_from_the_same_batch(forked):
-    _, iterator, expected = forked
-    for _ in range(3):
-        child = in_fork(lambda: digest(iterator))
-        assert child() == expected
+def test_a_fork_goes_on_as_its_parent_does(case, make):
+    iterator, expected = in_mid_epoch(make)
+
+    def go_on():
+        if case.forks:
+            return digest(iterator)
+        with pytest.raises(UsageError, match=r"forked in mid-epoch .*; begin a pass of its own with iter\(loader\)"):
+            next(iterator)
+        return expected if next(iterator, "ended") == "ended" else b""
+
+    children = [in_fork(go_on) for _ in range(2)]
     assert digest(iterator) == expected
+    assert [child() for child in children] == [expected] * 2
 
 
-def test_a_fork_and_its_parent_go_on_at_once(forked):
-    _, iterator, expected = forked
-    child = in_fork(lambda: digest(iterator))
-    assert digest(iterator) == expected
-    assert child() == expected
-
-
-def test_a_fork_drops_the_pass(forked):
-    loader, iterator, expected = forked
+@that_end
+def test_a_fork_drops_the_pass(make):
+    iterator, expected = in_mid_epoch(make)
 
     def work():
-        nonlocal loader, iterator
-        stats, whole = loader.stats(), digest(loader)
-        del loader, iterator
-        gc.collect()
-        return b"%d %s" % (stats is None, whole)
-
-    child = in_fork(work)
-    assert digest(iterator) == expected
-    assert child().startswith(b"1 ")
-
-
-def test_a_fork_closes_the_pass(forked):
-    _, iterator, expected = forked
-
-    def work():
+        nonlocal iterator
         iterator.close()
-        return digest(iterator)
+        del iterator
+        gc.collect()
+        return b"dropped"
 
-    assert in_fork(work)() == digest([])
+    assert in_fork(work)() == b"dropped"
     assert digest(iterator) == expected
-
-
-def test_a_fork_keeps_the_parents_batches(photos):
-    iterator = iter(load(photos))
-    batch = next(iterator)["image"]
-    expected = batch.tobytes()
-
-    def work():
-        rest = [other["image"].copy() for other in iterator]
-        return bytes([len(rest), batch.tobytes() == expected])
-
-    assert in_fork(work)() == bytes([COUNT // 4 - 1, 1])
-    iterator.close()
-
-
-def test_multiprocessing_by_fork(photos):
-    loader = load(photos)
-    expected = digest(load(photos))
-    iterator = iter(loader)
-    next(iterator)
-    context = multiprocessing.get_context("fork")
-    queue = context.SimpleQueue()
-    loader.set_epoch(0)  # the child's pass takes the epoch that this one has begun
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        process = context.Process(target=lambda: queue.put(digest(loader)))
-        process.start()
-    process.join(DEADLINE_S)
-    assert process.exitcode == 0
-    assert queue.get() == expected
-    queue.close()
-    process.close()
-    iterator.close()
-
-
-# --- other processes ---
-
-SCRIPT = """
-import sys, threading
-import headrace as hr
-
-def loader(**options):
-    return hr.Loader(sys.argv[1], view=hr.Resize((24, 24)), batch_size=4, threads=2, output="numpy", **options)
-"""
-
-
-@pytest.mark.long
-def test_ctrl_c_in_the_users_code(place):
-    code, _, error = interrupt_when_ready(
-        SCRIPT
-        + """
-for batch in loader():
-    print("ready", flush=True)
-    while True:
-        threading.Event().wait(0.05)
-""",
-        place,
-    )
-    assert code == -signal.SIGINT
-    assert error.rstrip().endswith("KeyboardInterrupt")
-
-
-@pytest.mark.long
-def test_ctrl_c_in_next(place):
-    """The consumer waits for a map that takes its time."""
-    code, out, error = interrupt_when_ready(
-        SCRIPT
-        + """
-at_next = threading.Event()
-
-def slow(sample, rng):
-    at_next.wait()
-    threading.Event().wait(0.2)  # in which the consumer goes from the event into next()
-    print("ready", flush=True)
-    threading.Event().wait(0.2)
-    return sample
-
-keep = loader(map=slow)
-iterator = iter(keep)
-try:
-    at_next.set()
-    next(iterator)
-except KeyboardInterrupt:
-    print("interrupted", keep.state_dict()["samples"], next(iterator, "ended"))
-    raise
-""",
-        place,
-    )
-    assert code == -signal.SIGINT
-    assert out.rstrip().endswith("interrupted 0 ended")
-    assert error.rstrip().endswith("KeyboardInterrupt")
-
-
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize(
-    "body",
-    [
-        pytest.param("iterator = iter(loader()); next(iterator)", marks=pytest.mark.long),
-        pytest.param(
-            "keep = loader(); keep.iterator = iter(keep); batch = next(keep.iterator)", marks=pytest.mark.long
-        ),
-        "import torch; torch_loader = hr.Loader(sys.argv[1], view=hr.Resize(24), batch_size=1); "
-        "iterator = iter(torch_loader); batch = next(iterator)",
-        "iterator = iter(loader(map=lambda sample, rng: sample)); next(iterator)",
-        "for batch in loader(): sys.exit(0)",
-        pytest.param("iterator = iter(loader())", marks=pytest.mark.long),
-    ],
-    ids=["in mid-epoch", "in a cycle", "with tensors", "with map", "sys.exit in the loop", "before the first batch"],
-)
-@pytest.mark.long
-def test_the_interpreter_exits(place, body):
-    assert run_python(SCRIPT + body, place) == (0, "", "")
-
-
-@pytest.mark.parametrize("options", ["", "map=lambda sample, rng: sample"])
-@pytest.mark.long
-def test_a_fork_exits_as_its_parent_does(place, options):
-    """Through the interpreter's own end, not os._exit: what is registered there must not wait for threads elsewhere."""
-    body = f"""
-import os
-iterator = iter(loader({options}))
-next(iterator)
-child = os.fork()
-if child:
-    assert os.waitpid(child, 0)[1] == 0
-"""
-    assert run_python(SCRIPT + body, place, warnings="ignore::DeprecationWarning") == (0, "", "")
-
-
-def test_an_exception_that_nobody_catches(place):
-    code, _, error = run_python(SCRIPT + "for batch in loader(): raise RuntimeError('mine')", place)
-    assert code == 1
-    assert error.rstrip().endswith("RuntimeError: mine")
-
-
-@pytest.mark.long
-def test_a_killed_parent_leaves_no_process(place):
-    """All work is done by threads: a loader in mid-epoch has no children."""
-    code, out, _ = run_python(
-        SCRIPT
-        + """
-from psutil import Process
-for batch in loader(map=lambda sample, rng: sample):
-    print(*Process().children(), end="")
-""",
-        place,
-    )
-    assert (code, out) == (0, "")
-
-
-def test_a_pass_maps_no_named_shared_memory(photos):
-    before = _named_shared_memory()
-    iterator = iter(load(photos))
-    next(iterator)
-    assert _named_shared_memory() <= before
-    iterator.close()
-
-
-def _named_shared_memory() -> set[str]:
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    return {line.split()[-1] for line in lines if "/dev/shm/" in line}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 import multiprocessing
 import os
 import random
@@ -15,7 +14,6 @@ from pathlib import Path
 
 import battery
 import map_functions
-import numpy as np
 import pytest
 from loader_data import COUNT, write_folder
 from processes import DEADLINE_S, eventually, in_fork, interrupt_when_ready, own_threads, run_python, start_python
@@ -63,80 +61,6 @@ def nothing_runs():
 
 
 # --- in this process ---
-
-
-def test_processes_work_while_a_pass_goes_on(photos):
-    """What the other tests look for is there to be found."""
-    iterator = iter(load(photos))
-    next(iterator)
-    assert len(children()) == WORKERS
-    assert {"headrace-feed", "headrace-map"} <= set(own_threads())
-    iterator.close()
-    assert nothing_runs()
-
-
-@pytest.mark.one_in(2)
-def test_the_end_of_an_epoch(photos, way):
-    assert len(list(load(photos))) == COUNT / 4
-    assert nothing_runs()
-
-
-@pytest.mark.long
-def test_break(photos, way):
-    loader = load(photos)
-    for _ in loader:
-        break
-    assert eventually(nothing_runs)
-    assert len(list(loader)) == COUNT / 4
-    assert loader.epoch == 2
-
-
-def test_an_exception_in_the_loop(photos):
-    def train():
-        for batch in load(photos):
-            1 / len(batch["image"][:0])
-
-    with pytest.raises(ZeroDivisionError):
-        train()
-    gc.collect()
-    assert eventually(nothing_runs)
-
-
-def test_closing_at_once(photos):
-    iterator = iter(load(photos))
-    iterator.close()
-    iterator.close()
-    assert nothing_runs()
-    assert iterator.stats().batches == 0
-
-
-def test_the_garbage_collector_finds_a_loader(photos):
-    iterator = iter(load(photos))
-    next(iterator)
-    cycle = {"iterator": iterator}
-    cycle["self"] = cycle
-    del iterator, cycle
-    gc.collect()
-    assert eventually(nothing_runs)
-
-
-def test_the_garbage_collector_finds_a_loader_in_its_own_thread(photos):
-    """The thread that would have to be joined, which waits for processes, is the one that collects."""
-    holder, dropped, started = {}, threading.Event(), threading.Event()
-
-    def let_go(batch, rng):
-        if started.wait(DEADLINE_S) and holder.pop("iterator", None) is not None:
-            gc.collect()
-            dropped.set()
-        return batch
-
-    iterator = iter(load(photos, batch_map=let_go))
-    holder["iterator"] = iterator
-    holder["iterator"].cycle = iterator  # only the collector can find it
-    del iterator
-    started.set()
-    assert dropped.wait(DEADLINE_S), "hangs"
-    assert eventually(nothing_runs)
 
 
 @pytest.mark.one_in(2)
@@ -212,29 +136,6 @@ def test_dropping_does_not_wait_for_a_map_that_hangs(photos, monkeypatch):
     assert eventually(nothing_runs)
 
 
-def test_closing_wakes_a_consumer_in_another_thread(photos):
-    context = multiprocessing.get_context("fork")
-    begun, go_on = context.Event(), context.Event()
-
-    def slow(sample, rng):
-        begun.set()
-        assert go_on.wait(DEADLINE_S)
-        return sample
-
-    iterator = iter(load(photos, slow))
-    ended = []
-    consumer = threading.Thread(target=lambda: ended.append(list(iterator)))
-    consumer.start()
-    assert begun.wait(DEADLINE_S)
-    closing = threading.Thread(target=iterator.close)
-    closing.start()
-    go_on.set()
-    for thread in (closing, consumer):
-        thread.join(DEADLINE_S)
-        assert not thread.is_alive(), "hangs"
-    assert ended == [[]]
-
-
 def test_a_worker_is_answered_while_the_pass_closes(photos, monkeypatch):
     """The thread that hears it may be late: memory and descriptors must still be the pass's own."""
     asked, still_open = threading.Event(), []
@@ -253,27 +154,6 @@ def test_a_worker_is_answered_while_the_pass_closes(photos, monkeypatch):
     assert still_open
     assert all(still_open)
     assert nothing_runs()
-
-
-@pytest.mark.long
-def test_two_iterators_at_once(photos):
-    expected = battery.kept(load(photos))
-    loader = load(photos)
-    pairs = [battery.kept(pair) for pair in zip(loader, loader, strict=True)]
-    battery.assert_equal([first for first, _ in pairs], expected, "the first of two iterators")
-    battery.assert_equal([second for _, second in pairs], expected, "the second of two iterators")
-
-
-def test_a_thread_that_cannot_be_started(photos, monkeypatch):
-    def refuse(self):
-        raise RuntimeError("can't start new thread")
-
-    loader = load(photos)
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    with pytest.raises(RuntimeError, match="can't start new thread"):
-        iter(loader)
-    monkeypatch.undo()
-    assert eventually(nothing_runs)
 
 
 def test_ctrl_c_while_workers_start_waits_until_they_have(photos, monkeypatch):
@@ -329,45 +209,6 @@ def test_the_second_thread_cannot_be_started(photos, monkeypatch):
 
 
 # --- a fork ---
-
-
-def digest(batches):
-    state = hashlib.sha256()
-    for batch in batches:
-        state.update(np.ascontiguousarray(batch["brighter"]).tobytes())
-    return state.hexdigest().encode()
-
-
-@pytest.fixture
-def in_mid_epoch(photos):
-    """An iterator in mid-epoch, and what should follow."""
-    expected = digest(list(load(photos))[3:])
-    iterator = iter(load(photos))
-    for _ in range(3):
-        next(iterator)
-    return iterator, expected
-
-
-@pytest.mark.long
-def test_a_fork_and_its_parent_go_on_at_once(in_mid_epoch):
-    iterator, expected = in_mid_epoch
-    child = in_fork(lambda: digest(iterator))
-    assert digest(iterator) == expected
-    assert child() == expected
-
-
-@pytest.mark.long
-def test_a_fork_drops_the_pass(in_mid_epoch):
-    iterator, expected = in_mid_epoch
-
-    def work():
-        nonlocal iterator
-        del iterator
-        gc.collect()
-        return b"dropped"
-
-    assert in_fork(work)() == b"dropped"
-    assert digest(iterator) == expected
 
 
 def runs(pid):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 from dataclasses import replace
 
 import battery
 import pytest
 import torch
 from mixture_data import GLOBAL_BATCH, factory, write_places
-from processes import eventually, in_fork, own_threads
+from processes import eventually, own_threads
 
 import headrace as hr
 from headrace.device import place
@@ -38,47 +37,12 @@ def make(request, places):
     return factory(places, request.param)
 
 
-def test_ends_with_its_consumer(make):
-    for _ in make():
-        break
-    iterator = iter(make())
-    next(iterator)
-    del iterator
-    gc.collect()
-    iterator = iter(make())
-    iterator.close()
-    iterator.close()
-    assert list(iterator) == []
-    assert eventually(lambda: own_threads() == [])
-
-
-def test_a_pass_that_is_read_to_its_end_leaves_no_thread(make):
-    mixed = make()
-    assert len(list(mixed)) == len(mixed)
-    assert eventually(lambda: own_threads() == [])
-    assert mixed.stats().batches == len(mixed)
-
-
 def test_an_abandoned_pass_counts_as_its_epochs(make):
     whole = make()
     battery.kept(whole)
     mixed = make()
     battery.take(mixed, 2)
     battery.assert_equal(battery.kept(mixed), battery.kept(whole), "after a break")
-
-
-def test_goes_on_in_a_fork(make):
-    expected = battery.kept(make())
-    iterator = iter(make())
-    got = [next(iterator)]
-
-    def rest():
-        return b"".join(batch["image"].tobytes() + batch["source"].tobytes() for batch in iterator)
-
-    child = in_fork(rest)
-    got += list(iterator)
-    battery.assert_equal(battery.kept(got), expected, "in the parent")
-    assert child() == b"".join(batch["image"].tobytes() + batch["source"].tobytes() for batch in expected[1:])
 
 
 @pytest.mark.parametrize("batches", BATCHES)
