@@ -80,7 +80,6 @@ def test_every_option_arrives(asked: Asked) -> None:
         (["--fail-above", "0.05", "--", "x"], "expected a share such as 5%, got '0.05'"),
         (["--fail-above", "101%", "--", "x"], "expected a share such as 5%, got '101%'"),
         (["--verbose", "show", "x"], "expected --verbose behind show, got it before"),
-        (["--verbose", "compare", "x", "y"], "expected no options, got --verbose"),
     ],
 )
 def test_what_makes_no_sense_is_refused(asked: Asked, arguments: list[str], says: str) -> None:

@@ -149,17 +149,6 @@ def merge(
     raise typer.Exit(_or_failed(lambda: show_merged(sessions, outputs, fail_above=fail_above)))
 
 
-@app.command()
-def compare(
-    before: Annotated[Path, typer.Argument(help="A session that the doctor wrote by --json.")],
-    after: Annotated[Path, typer.Argument(help="Another session of the same training.")],
-) -> None:
-    """Say what changed between two runs, beyond noise, and which part of a step it came from."""
-    from headrace.doctor.comparison import show_compared
-
-    raise typer.Exit(_or_failed(lambda: show_compared(before, after)))
-
-
 checks = typer.Typer(cls=_DoctorGroup, invoke_without_command=True, subcommand_metavar="-- COMMAND...")
 
 
@@ -228,8 +217,6 @@ def _refuse_options_before_command(ctx: typer.Context) -> None:
         source = ctx.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             option = "--" + name.replace("_", "-")
-            if ctx.invoked_subcommand == "compare":
-                ctx.fail(f"expected no options, got {option}: headrace doctor compare BEFORE AFTER")
             ctx.fail(f"expected {option} behind show, got it before: headrace doctor show {option} … session.json")
 
 

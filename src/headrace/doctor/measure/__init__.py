@@ -5,7 +5,6 @@ from __future__ import annotations
 from headrace.doctor.measure.batches import (
     REST,
     SERIALISE,
-    Finder,
     Join,
     MadeBatch,
     batch_rows,
@@ -45,7 +44,6 @@ from headrace.doctor.measure.steps import (
     COPY,
     DATA_WORK,
     FORWARD,
-    ORDER,
     PREFETCH,
     UNSEEN,
     WAIT,
@@ -58,7 +56,7 @@ from headrace.doctor.measure.steps import (
     whole_fact,
     window,
 )
-from headrace.doctor.measure.view import TrainerView, cost, main_view, main_view_of, step_parts, uses_gpu
+from headrace.doctor.measure.view import TrainerView, cost, main_view, main_view_of, uses_gpu
 from headrace.doctor.measure.waits import (
     HELD_UP,
     MADE_HERE,

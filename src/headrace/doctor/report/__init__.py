@@ -3,7 +3,5 @@
 from __future__ import annotations
 
 from headrace.doctor.report.outputs import Outputs, document, write_whole
-from headrace.doctor.report.run_text import versions
 from headrace.doctor.report.terminal import show
-from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow
 from headrace.doctor.report.view import report_view

@@ -231,13 +231,6 @@ class LoaderFacts(msgspec.Struct):
     time: Time | None = None
 
 
-LOADER_FACTS = (
-    *("num_workers", "threads", "batch_size", "prefetch_factor", "persistent_workers", "pin_memory", "in_order"),
-    *("start_method", "length", "dataset"),
-)
-"""Arguments of a loader that reports show."""
-
-
 def order_described(described: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a loader's sampler: the inner one of the script's batch sampler, if any, and not torch's unused one."""
     given = described.get("batch_sampler")
