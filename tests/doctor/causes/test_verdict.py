@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import pytest
 from machine_findings import quantities
-from made_sessions import MadeRun, machine, made_session, outcome, process, read, write_evidence, write_settings
+from made_sessions import (
+    MadeRun,
+    machine,
+    made_session,
+    outcome,
+    process,
+    read,
+    replace,
+    write_evidence,
+    write_settings,
+)
 from report_pages import codes, figures, printed, said
 
-from headrace.doctor.causes import diagnose, diagnosis, storage
+from headrace.doctor.causes import diagnose, diagnosis, prescribe, storage
 from headrace.doctor.causes.cause import APART, MACHINE, Cause, all_causes
 from headrace.doctor.causes.stages import named
 from headrace.doctor.measure.diagnosis import Finding
-from headrace.doctor.session.model import ProbedProcess, SessionNote
+from headrace.doctor.session.model import ProbedProcess, SessionNote, Standstill
 from headrace.doctor.session.trainers import ReceivedBatches, SourceLine
 
 LOOKUP = {"lookup:tarfile": 12_000, "decode:PIL": 3_000, "collate:default": 200}
@@ -135,25 +145,41 @@ def test_without_an_optimizer_it_is_each_batch(tmp_path):
     assert (diagnosis.budgets[0].unit, figures(diagnosis)[:2]) == ("batch", ["91 µs", "33 %"])
 
 
+def hung(batch: str) -> str:
+    stack = '  File "/work/data.py", line 9, in load\n  File "/usr/lib/python3.12/zipfile.py", line 3, in read\n'
+    return f"hung: {batch} has been in the making for 12 s:\n{stack}"
+
+
 @pytest.mark.parametrize(("batch", "hangs"), [("batch 999 of epoch 0", True), ("batch 3 of epoch 0", False)])
 def test_a_worker_that_went_on_after_all_does_not_hang(tmp_path, batch, hangs):
     session = made_session(tmp_path, MadeRun())
-    session.processes[2].stacks = [f"hung: {batch} has been in the making for 12 s:\n  File data.py line 9 in load"]
+    session.processes[2].stacks = [hung(batch)]
     diagnosis = diagnose(session)
-    assert ("hung" in {finding.code for finding in diagnosis.findings}) == hangs
-    assert ("hangs" in codes(diagnosis)) == hangs
+    assert ("stalled-sample" in {finding.code for finding in diagnosis.findings}) == hangs
+    assert ("stalled-sample" in codes(diagnosis)) == hangs
 
 
-def test_a_hung_worker_is_named_with_its_stack(tmp_path):
-    session = made_session(tmp_path)
-    stack = "hung: Thread 0x1\n  File io.py line 3 in read\n  File data.py line 9 in load"
-    next(one for one in session.processes if one.pid == 102).stacks.append(stack)
-    diagnosis = diagnose(session)
-    found = diagnosis.findings[0]
-    assert (codes(diagnosis)[0], found.code) == ("hangs", "hung")
-    for text in (diagnosis.ending[0].text, found.text):
-        assert quantities(text) == ["1", "102"]
-    assert found.evidence.split(" | ") == [line.strip() for line in stack.splitlines()]
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(("why", "ending"), [("stalled", []), ("interrupted", ["interrupted"]), ("finished", [])])
+def test_a_hung_worker_is_named_however_the_run_ends(tmp_path, why, ending, ranks):
+    session = made_session(tmp_path, *(MadeRun(rank=rank, pid=100 * (rank + 1)) for rank in range(ranks)))
+    (worker,) = (one for one in session.processes if one.pid == 102)
+    worker.stacks.append(hung("batch 999 of epoch 0"))
+    session.outcome = replace(session.outcome, why=why)
+    (within,) = (one for one in diagnose(session).findings if one.code.startswith("stalled"))
+    assert within.code == "stalled-sample"
+    assert quantities(within.text) == ["1", "102", "9"]
+    assert quantities(within.evidence) == ["1", "102", "9", "999", "0", "12 s"]
+    assert codes(diagnose(session))[: 2 + len(ending)] == ["stalled-sample"] * 2 + ending
+    if why != "finished":
+        trainers = [session.process_of(one) for one in session.trainers]
+        for trainer in trainers:
+            trainer.stacks.append('stands: 30 batches, 29 steps\n  File "/work/train.py", line 7, in main\n')
+        session.outcome = replace(session.outcome, standstill=Standstill({102: "sleeping", 101: "sleeping"}))
+        (standing,) = (one for one in diagnose(session).findings if one.code.startswith("stalled"))
+        assert standing.code == within.code
+        assert standing.text.partition(": ")[2] == within.text.partition(": ")[2]
+        assert quantities(standing.evidence).count("30") == ranks
 
 
 def spread(tmp_path, run):
@@ -194,12 +220,16 @@ def test_a_worker_that_died_is_named_as_torch_does_or_as_its_evidence_stops(tmp_
     trainer.error, trainer.ended = f"Traceback\n{error}", "error"
     for worker in workers:
         worker.ended = None
-    found = [one for one in diagnose(session).findings if one.code == "killed"]
+    session.outcome = replace(session.outcome, status=1, why="failed")
+    diagnosis = diagnose(session)
+    found = [one for one in diagnosis.findings if one.code == "killed"]
     if whose is None:
         assert found == []
     else:
-        assert found == diagnose(session).findings[:1]
+        assert found == diagnosis.findings[:1]
         assert (quantities(found[0].text), found[0].evidence) == (whose, error.strip())
+        assert codes(diagnosis)[:3] == ["killed", "killed", "failed"]
+        assert prescribe(session, diagnosis).stop == found[0].advice
 
 
 def test_the_trainer_that_waits_longest_is_the_one_that_is_told_of(tmp_path):

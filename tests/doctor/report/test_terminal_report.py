@@ -127,9 +127,10 @@ def test_a_command_that_failed_shows_its_last_words() -> None:
 
 def test_a_process_that_hangs_shows_where() -> None:
     session = made_session()
-    session.processes[1].stacks.append("hung: a.py:1\n    lock.acquire()\n")
+    stack = '  File "a.py", line 1, in load\n    lock.acquire()\n'
+    session.processes[1].stacks.append(f"hung: batch 99 of epoch 9 has been in the making for 12 s:\n{stack}")
     lines = printed(session, made_diagnosis()).splitlines()
-    at = lines.index("  hung: a.py:1")
+    at = lines.index('    File "a.py", line 1, in load')
     assert "201" in lines[at - 1]
     assert lines[at + 1] == "      lock.acquire()"
 

@@ -14,5 +14,6 @@ from headrace.doctor.causes.prescription import (
     recommended,
     slowed,
 )
-from headrace.doctor.causes.processes import LAUNCHERS, failed_process, hanging
+from headrace.doctor.causes.processes import LAUNCHERS, failed_process
 from headrace.doctor.causes.remedy import EFFORTS, Edit, Prescription, ProofOutcome, Remedy, control_means_us, outcomes
+from headrace.doctor.causes.stalled import hanging_batches

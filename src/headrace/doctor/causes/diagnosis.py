@@ -9,10 +9,10 @@ from headrace.doctor.causes.cause import APART, LEADS, MACHINE, Run, all_causes
 from headrace.doctor.causes.cores import TAKEN
 from headrace.doctor.causes.loop_work import BEFORE_MODEL, LOOP_WORK, SLOW_START
 from headrace.doctor.causes.memory import COPY_ON_WRITE
-from headrace.doctor.causes.processes import EXCEPTION, SHARED_HANDLE, failed_process, gone_first, hanging, lost_peer
+from headrace.doctor.causes.processes import EXCEPTION, SHARED_HANDLE, failed_process, gone_first, lost_peer
 from headrace.doctor.causes.remedy import control_means_us
-from headrace.doctor.causes.stages import COSTLY_LINE, OUT_OF_ORDER, by_category, category, named, who
-from headrace.doctor.causes.stalled import STALLS
+from headrace.doctor.causes.stages import COSTLY_LINE, OUT_OF_ORDER, by_category, category, named
+from headrace.doctor.causes.stalled import ENDINGS
 from headrace.doctor.causes.uneven_ranks import DEVICE_PARTS, LATE_RANK, RANKS_APART, SHAPES
 from headrace.doctor.causes.workers import FEW_WORKERS
 from headrace.doctor.measure import (
@@ -105,12 +105,10 @@ def _found(findings: Sequence[Finding]) -> Iterator[Statement]:
 
 def ending(session: Session, view: TrainerView | None, findings: Sequence[Finding]) -> Iterator[Statement]:
     """Yield how the command ended; nothing after a successful run."""
-    stalled = [one for one in findings if one.code in STALLS]
-    if stalled:
-        yield from (Statement(one.code, text) for one in stalled for text in (one.text, f"{one.evidence}.", one.advice))
-        return
-    yield from (Statement("hangs", f"{who(session, process)} hangs.") for process, _ in hanging(session))
     outcome = session.outcome
+    ends = [one for one in findings if one.code in ENDINGS]
+    told = [Statement(one.code, text) for one in ends for text in (one.text, f"{one.evidence}.")]
+    yield from told
     steps = 0 if view is None else view.training.seen
     after = f" after {counted(steps, view.training.unit)}" if view is not None and steps else ""
     if outcome.why == "not found":
@@ -118,8 +116,9 @@ def ending(session: Session, view: TrainerView | None, findings: Sequence[Findin
         yield Statement("not-found", f"The command could not be started: {command} was not found.")
     elif outcome.why == "interrupted":
         yield Statement("interrupted", f"The run was interrupted{after}.")
-    elif outcome.status and outcome.why != "steps":
+    elif outcome.status and outcome.why not in ("steps", "stalled"):
         failed, last = f"The command failed with {status_words(outcome.status)}{after}", _last_line(session)
+        last = "" if any(last in one.text for one in told) else last
         whole = f"{failed}: {last}{'' if last.endswith(('.', '!', '?')) else '.'}"
         texts = [whole] if last and len(whole.split()) <= MOST_WORDS else filter(None, (f"{failed}.", last))
         yield from (Statement("failed", text) for text in texts)

@@ -21,7 +21,7 @@ from headrace.doctor.causes.remedy import (
     left_out,
     outcomes,
 )
-from headrace.doctor.causes.stalled import STALLS
+from headrace.doctor.causes.stalled import ENDINGS
 from headrace.doctor.causes.uneven_ranks import DEVICE_PARTS, SHAPES
 from headrace.doctor.edits import ScriptSources, WantedEdit
 from headrace.doctor.measure import (
@@ -57,9 +57,10 @@ def effort(remedy: Remedy) -> int:
 def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources = NO_FILES) -> Prescription:
     """Return the prescription for a session. Only `sources` reads files; without it, every change is a hint."""
     view = main_view_of(session)
-    stalled = next((one for one in diagnosis.findings if one.code in STALLS), None)
-    if view is None or stalled is not None:
-        return Prescription(None, why_no_lower_bounds(session, view), "" if stalled is None else stalled.advice)
+    is_over = session.outcome.why in ("finished", "steps")
+    end = None if is_over else next((one for one in diagnosis.findings if one.code in ENDINGS), None)
+    if view is None or end is not None:
+        return Prescription(None, why_no_lower_bounds(session, view), "" if end is None else end.advice)
     bounds = lower_bounds(session, view)
     why_not = why_no_lower_bounds(session, view) if bounds is None or bounds.replay_us is None else ""
     without = Prescription(bounds, why_not, _stop(diagnosis, view))

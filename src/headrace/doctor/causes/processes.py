@@ -1,4 +1,4 @@
-"""Processes that hang or die, and handles that workers share across a fork."""
+"""Processes that die, and handles that workers share across a fork."""
 
 from __future__ import annotations
 
@@ -17,12 +17,9 @@ LOST = re.compile(r"^(?:Connection\w*Error|BrokenPipeError|EOFError)\b", re.MULT
 """Errors of a trainer that lost a worker before torch noticed."""
 RAISED = "in DataLoader worker process"
 """Error text in which torch reports a worker's exception. This worker lives until its trainer ends."""
-AT_BATCH = re.compile(r"batch (?P<index>-?\d+) of epoch (?P<epoch>-?\d+) has been in the making")
-"""Start of a hung batch's stack text, as the probe writes it."""
-LAST_LINES = 3
-"""Number of stack lines to show, innermost last."""
 EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Iteration|Warning)(?:: |$)")
 """Traceback line that names the exception. Lines of its message may follow."""
+KILLED = "killed"
 LAUNCHERS = re.compile(
     r"^(?:[\w.]*\.)?(?:ChildFailedError|CalledProcessError|ProcessRaisedException|ProcessExitedException)\b",
     re.MULTILINE,
@@ -66,39 +63,13 @@ def gone_first(session: Session) -> str:
     return f"rank {trainer.rank} (process {trainer.pid}) {how}, and the other ranks lost it"
 
 
-def process_findings(run: Run) -> Iterator[Finding]:
-    """Yield processes that hang or died."""
-    session = run.session
-    for hung, stack in () if session.outcome.why == "stalled" else hanging(session):
-        lines = [line.strip() for line in stack.strip().splitlines()[-LAST_LINES:]]
-        yield Finding(
-            "hung",
-            1.0,
-            f"{who(session, hung)} hangs: it has spent far longer on one batch than on any before.",
-            " | ".join(lines),
-            "Look at its stack: a lock held across a fork, a connection without a timeout, a library's threads after "
-            "a fork.",
-        )
-    yield from _killed(session)
-
-
-def hanging(session: Session) -> Iterator[tuple[ProbedProcess, str]]:
-    """Yield processes and stacks of batches that took much longer than any before and are their last."""
-    for process in session.processes:
-        batches = [one.batches for one in session.makers if (one.host, one.pid) == (process.host, process.pid)]
-        last = max((pair for one in batches for pair in zip(one.epoch, one.index, strict=True)), default=None)
-        for stack in (one for one in process.stacks if one.startswith("hung: ")):
-            found = AT_BATCH.search(stack)
-            if found is None or last is None or last < (int(found["epoch"]), int(found["index"])):
-                yield process, stack
-
-
-def _killed(session: Session) -> Iterator[Finding]:
+def killed_workers(run: Run) -> Iterator[Finding]:
     """Find workers that stopped in the middle of a run and so made it fail.
 
     The trainer ends all remaining workers, so each stopped worker is a suspect unless torch names one. If the trainer
     failed for another reason, the workers only ended with it.
     """
+    session = run.session
     for trainer in session.processes:
         if trainer.role != "trainer" or trainer.error is None:
             continue
@@ -110,7 +81,7 @@ def _killed(session: Session) -> Iterator[Finding]:
         if dead:
             whose = " or ".join(who(session, one) for one in dead)
             yield Finding(
-                "killed",
+                KILLED,
                 1.0,
                 f"{whose} died: something killed it, or it crashed in native code.",
                 trainer.error.strip().splitlines()[-1],
@@ -119,11 +90,8 @@ def _killed(session: Session) -> Iterator[Finding]:
 
 
 PROCESSES = Cause(
-    findings={
-        "hung": "A process has spent far longer on one batch than on any before.",
-        "killed": "Something killed a worker, or it crashed in native code.",
-    },
-    find=process_findings,
+    findings={KILLED: "Something killed a worker, or it crashed in native code."},
+    find=killed_workers,
     order=APART,
 )
 

@@ -1,4 +1,4 @@
-"""Runs that stand still: for each rank where its training thread waits, and the cause where its signs are clear."""
+"""Runs that stand still and batches that hang: where each thread waits, and the cause where its signs are clear."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import PurePath
 import psutil
 
 from headrace.doctor.causes.cause import LEADS, Cause, Run
-from headrace.doctor.causes.processes import failed_process, hanging
+from headrace.doctor.causes.processes import KILLED, failed_process
 from headrace.doctor.causes.stages import who
 from headrace.doctor.measure import Finding
 from headrace.doctor.probe.batch_production import LOST
@@ -27,6 +27,8 @@ RANKS, WORKER, LOCK_HELD, SERVER_SILENT, SAMPLE, MEMORY_FULL, ELSEWHERE = STALLS
     "stalled-shared-memory",
     "stalled",
 )
+ENDINGS = (*STALLS, KILLED)
+"""Codes of findings that end a run, unless it ends by itself."""
 LARGER = "Free /dev/shm, start the container with a larger one (--shm-size=8g, or --ipc=host), or use fewer workers."
 NO_MEMORY = re.compile(r"out of shared memory|shared memory.*No space left|unable to (?:write|resize).*/torch_\d")
 """Errors of torch, of a worker or about it, for want of shared memory."""
@@ -34,7 +36,10 @@ FULL_BYTES = 1 << 20
 """Free shared memory below which a batch does not fit."""
 STACK = re.compile(rf"{STANDS}: (?P<batches>\d+) batches, (?P<steps>\d+) steps\n(?P<stack>.*)", re.DOTALL)
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>.+)(?:\n    (?P<code>.*))?')
-PROBE, FETCH = "/headrace/doctor/probe/", "/utils/data/_utils/fetch.py"
+HUNG = re.compile(
+    r"hung: (?P<since>batch (?P<index>-?\d+) of epoch (?P<epoch>-?\d+) has been .*?):\n(?P<stack>.*)", re.DOTALL
+)
+PROBE = "/headrace/doctor/probe/"
 LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|<frozen ")
 LOCK = re.compile(r"\block\b|_lock|acquire|\bphil\b|semaphore|condition", re.IGNORECASE)
 AWAITED = ("wait", "get", "join", "result")
@@ -63,13 +68,22 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class StandingRank:
-    """Training thread that stands still."""
+class StandingThread:
+    """Training thread that stands still, or thread whose batch hangs."""
 
     process: ProbedProcess
     name: str
-    batches: int
-    frames: Sequence[Frame]
+    since: str
+    """Batches until it stood still; or the batch that hangs, and its time so far."""
+    stack: str
+    batches: int = 0
+    """Batches that a training thread received."""
+
+    @property
+    def frames(self) -> Sequence[Frame]:
+        """Calls as the probe writes them, innermost last, without the probe's own."""
+        found = [Frame(one["file"], one["line"], one["name"], one["code"] or "") for one in FRAME.finditer(self.stack)]
+        return [one for one in found if PROBE not in one.file]
 
     @property
     def where(self) -> str:
@@ -83,46 +97,60 @@ class StandingRank:
         return any(COLLECTIVE.search(one.file) for one in self.frames if not one.is_users)
 
 
-def frames_of(stack: str) -> list[Frame]:
-    """Parse a stack as the probe writes it, innermost last, without the probe's own frames."""
-    found = [Frame(one["file"], one["line"], one["name"], one["code"] or "") for one in FRAME.finditer(stack)]
-    return [one for one in found if PROBE not in one.file]
+Threads = Sequence[StandingThread]
+Explained = tuple[str, str, str]
+"""Code, cause and advice of a finding."""
 
 
-def standing_ranks(session: Session) -> list[StandingRank]:
-    """Return the training threads whose last report says that they stand still, by rank."""
+def standing_ranks(session: Session) -> list[StandingThread]:
+    """Return the training threads that stood still when the command was ended, by rank."""
+    found = []
+    for trainer in session.trainers if session.outcome.standstill is not None else ():
+        process = session.process_of(trainer)
+        told = [] if process is None else [one for one in process.stacks if one.startswith((STANDS, MOVES))]
+        if process is not None and told and (last := STACK.fullmatch(told[-1])) is not None:
+            name = f"Rank {trainer.rank}" if len(session.trainers) > 1 else "The training thread"
+            batches = int(last["batches"])
+            found.append(StandingThread(process, name, f"after {counted(batches, 'batch')}", last["stack"], batches))
+    return [one for one in found if one.frames]
+
+
+def hanging_batches(session: Session) -> list[StandingThread]:
+    """Return the threads whose batch took much longer than any before and is the last of its process."""
     found = []
     for process in session.processes:
-        told = [one for one in process.stacks if one.startswith((STANDS, MOVES))]
-        match = STACK.fullmatch(told[-1]) if told else None
-        frames = [] if match is None else frames_of(match["stack"])
-        if match is not None and frames:
-            ranks = (process.facts.get(kind, {}).get("rank") for kind in ("facts", "process"))
-            rank = next((each for each in ranks if each is not None), None)
-            name = "The training thread" if rank is None else f"Rank {rank}"
-            found.append((rank or 0, StandingRank(process, name, int(match["batches"]), frames)))
-    return [one for _, one in sorted(found, key=lambda each: each[0])]
+        made = [one.batches for one in session.makers if (one.host, one.pid) == (process.host, process.pid)]
+        last = max((pair for one in made for pair in zip(one.epoch, one.index, strict=True)), default=())
+        hung = [one for text in process.stacks if (one := HUNG.fullmatch(text)) is not None]
+        told = [one for one in hung if last < (int(one["epoch"]), int(one["index"]))]
+        found += [StandingThread(process, who(session, process), one["since"], one["stack"]) for one in told]
+    return [one for one in found if one.frames]
 
 
 def stalled_findings(run: Run) -> Iterator[Finding]:
-    session, standstill = run.session, run.session.outcome.standstill
+    session = run.session
     if (full := _failed_without_memory(session)) is not None:
         yield full
         return
-    ranks = [] if standstill is None else standing_ranks(session)
-    if not ranks or session.outcome.why not in ("stalled", "interrupted"):
+    ranks, batches = standing_ranks(session), hanging_batches(session)
+    if not ranks and not batches:
         return
-    causes = (_unsent_batch, _lost_worker, _slow_sample, _uneven_ranks)
-    cause = next((found for each in causes if (found := each(session, ranks)) is not None), None)
-    code, text, advice = cause or (
-        ELSEWHERE,
-        "The run stands still.",
-        f"Look at {ranks[0].frames[-1]}: nothing there has returned. A timeout makes it an error.",
+    code, cause, advice = (
+        (_unsent_batch(session) if ranks else None)
+        or _lost_worker(session, ranks)
+        or _slow_sample(batches)
+        or _uneven_ranks(session, ranks)
+        or (
+            ELSEWHERE,
+            f"nothing returns from {(at := ranks[0].frames[-1])}",
+            f"Look at {at}: a timeout makes it an error.",
+        )
     )
-    yield Finding(code, 1.0, text, "; ".join(f"{one.where}, after {one.batches} batches" for one in ranks), advice)
+    evidence = "; ".join(f"{one.where}, {one.since}" for one in ranks or batches)
+    yield Finding(code, 1.0, f"{'The run stands still' if ranks else 'A batch hangs'}: {cause}.", evidence, advice)
 
 
-def _unsent_batch(session: Session, _: Sequence[StandingRank]) -> tuple[str, str, str] | None:
+def _unsent_batch(session: Session) -> Explained | None:
     """Name a batch that a worker could not send, or shared memory without room for one."""
     errors = [(one, text) for one in session.processes for text in one.stacks if text.startswith(f"{LOST}: ")]
     standstill = session.outcome.standstill
@@ -130,13 +158,13 @@ def _unsent_batch(session: Session, _: Sequence[StandingRank]) -> tuple[str, str
     if free is not None and (free < FULL_BYTES or any(NO_MEMORY.search(text) for _, text in errors)):
         return (
             MEMORY_FULL,
-            f"The run stands still: /dev/shm is full ({size(free)} free), so workers cannot hand over batches.",
+            f"/dev/shm is full ({size(free)} free), so workers cannot hand over batches",
             LARGER,
         )
     for worker, text in errors:
         return (
             WORKER,
-            f"The run stands still: {who(session, worker)} cannot send a batch: {text.partition(': ')[2]}.",
+            f"{who(session, worker)} cannot send a batch: {text.partition(': ')[2]}",
             "Return tensors, arrays and plain values from the dataset and from collate_fn: batches are pickled.",
         )
     return None
@@ -154,9 +182,9 @@ def _failed_without_memory(session: Session) -> Finding | None:
     return Finding(MEMORY_FULL, 1.0, text, lines[-1].strip().rstrip("."), LARGER)
 
 
-def _lost_worker(session: Session, ranks: Sequence[StandingRank]) -> tuple[str, str, str] | None:
-    assert session.outcome.standstill is not None
-    states, parents = session.outcome.standstill.states, {one.process.pid for one in ranks}
+def _lost_worker(session: Session, ranks: Threads) -> Explained | None:
+    standstill, parents = session.outcome.standstill, {one.process.pid for one in ranks}
+    states = {} if standstill is None else standstill.states
     for worker in session.processes:
         if worker.role != "worker" or worker.parent not in parents or worker.ended is not None:
             continue
@@ -164,55 +192,39 @@ def _lost_worker(session: Session, ranks: Sequence[StandingRank]) -> tuple[str, 
         if state == psutil.STATUS_STOPPED:
             return (
                 WORKER,
-                f"The run stands still: {who(session, worker)} is stopped (SIGSTOP), and its batches are missing.",
+                f"{who(session, worker)} is stopped (SIGSTOP), and its batches are missing",
                 f"Continue it with kill -CONT {worker.pid}, and find out what stops it: a debugger, or job control.",
             )
         if state == psutil.STATUS_ZOMBIE:
             return (
                 WORKER,
-                f"The run stands still: {who(session, worker)} has died, and its batches are missing.",
+                f"{who(session, worker)} has died, and its batches are missing",
                 "Look at dmesg for the OOM killer, and at what the worker prints; set the DataLoader's timeout=60 to "
                 "get an error instead.",
             )
     return None
 
 
-def _slow_sample(session: Session, ranks: Sequence[StandingRank]) -> tuple[str, str, str] | None:
+def _slow_sample(batches: Threads) -> Explained | None:
     """Name the line of a sample that does not come: a lock, a server, or the dataset itself."""
-    parents = {one.process.pid for one in ranks}
-    hung: list[tuple[str, Sequence[Frame]]] = [
-        (who(session, one), frames)
-        for one, stack in hanging(session)
-        if one.parent in parents and (frames := frames_of(stack))
-    ]
-    alone = [(one.name, one.frames) for one in ranks if any(FETCH in each.file for each in one.frames)]
-    for name, calls in hung or alone:
-        own = next((each for each in reversed(calls) if each.is_users), calls[-1])
-        inner = calls[calls.index(own) :]
+    if not batches:
+        return None
+    name, calls = batches[0].name, batches[0].frames
+    own = next((each for each in reversed(calls) if each.is_users), calls[-1])
+    inner = calls[calls.index(own) :]
+    is_awaiting = any(each.name in AWAITED for each in inner[1:])
+    if not is_awaiting and any(LOCK.search(f"{each.name} {each.code}") for each in inner):
         is_fork = any("/multiprocessing/popen_fork.py" in each.file for each in calls)
-        is_awaiting = any(each.name in AWAITED for each in inner[1:])
-        if not is_awaiting and any(LOCK.search(f"{each.name} {each.code}") for each in inner):
-            fork = ", which a thread of the parent held at the fork" if is_fork else ""
-            return (
-                LOCK_HELD,
-                f"The run stands still: {name} waits for a lock{fork}, at {own}.",
-                'Make the lock, or what holds it, in the worker; or start workers by multiprocessing_context="spawn".',
-            )
-        if any(SERVER.search(f"{each.file} {each.code}") for each in inner):
-            return (
-                SERVER_SILENT,
-                f"The run stands still: {name} waits for a server's answer at {own}.",
-                "Set a timeout and retries for the request; look at whether the store answers at all.",
-            )
-        return (
-            SAMPLE,
-            f"The run stands still: {name} does not return from {own}.",
-            f"Look at {own}: the sample that is made there never comes.",
-        )
-    return None
+        fork = ", which a thread of the parent held at the fork" if is_fork else ""
+        advice = 'Make the lock, or what holds it, in the worker; or set multiprocessing_context="spawn".'
+        return LOCK_HELD, f"{name} waits for a lock{fork}, at {own}", advice
+    if any(SERVER.search(f"{each.file} {each.code}") for each in inner):
+        advice = "Set a timeout and retries for the request; look at whether the store answers at all."
+        return SERVER_SILENT, f"{name} waits for a server's answer at {own}", advice
+    return SAMPLE, f"{name} does not return from {own}", f"Look at {own}: the sample that is made there never comes."
 
 
-def _uneven_ranks(session: Session, ranks: Sequence[StandingRank]) -> tuple[str, str, str] | None:
+def _uneven_ranks(session: Session, ranks: Threads) -> Explained | None:
     """Name the rank that has no more batches while others wait for it in a collective."""
     waiting = [one for one in ranks if one.is_in_collective]
     counts = {one.name: one.batches for one in ranks}
@@ -226,21 +238,22 @@ def _uneven_ranks(session: Session, ranks: Sequence[StandingRank]) -> tuple[str,
     most = max(waiting, key=lambda one: one.batches)
     return (
         RANKS,
-        f"The run stands still: {least} ended after {counted(counts[least], 'batch')}, and {most.name.lower()} waits "
-        f"for it after {most.batches}, at {most.where.rpartition(' at ')[2]}.",
+        f"{least} ended after {counted(counts[least], 'batch')}, and {most.name.lower()} waits "
+        f"for it after {most.batches}, at {most.where.rpartition(' at ')[2]}",
         "Give all ranks equally many batches: DistributedSampler, drop_last=True, equal shards; or train within "
         "torch.distributed.algorithms.join.Join.",
     )
 
 
 _STANDS = "No step ended and no batch arrived for 30 s, and 20 times as long as usual"
+_HANGS = f"{_STANDS}, or a batch was not made in 10 s and 20 times as long"
 CAUSE = Cause(
     findings={
         RANKS: f"{_STANDS}; ranks wait in a collective for one that had fewer batches.",
         WORKER: f"{_STANDS}; a worker is stopped, has died, or cannot send a batch.",
-        LOCK_HELD: f"{_STANDS}; a sample waits for a lock.",
-        SERVER_SILENT: f"{_STANDS}; a sample waits for a server.",
-        SAMPLE: f"{_STANDS}; a sample is not returned.",
+        LOCK_HELD: f"{_HANGS}; a sample waits for a lock.",
+        SERVER_SILENT: f"{_HANGS}; a sample waits for a server.",
+        SAMPLE: f"{_HANGS}; a sample is not returned.",
         MEMORY_FULL: f"{_STANDS}; or the run failed; /dev/shm is full.",
         ELSEWHERE: f"{_STANDS}.",
     },

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from headrace.doctor.causes import Prescription, hanging
+from headrace.doctor.causes import Prescription, hanging_batches
 from headrace.doctor.measure import Diagnosis, Finding, Host, RankView, hosts
 from headrace.doctor.quantities import counted, duration
 from headrace.doctor.report.remedy_text import FirstScreen, RemedyRows, bound_rows, first_screen, remedy_rows
@@ -54,8 +54,8 @@ class ReportView:
     @property
     def hanging(self) -> Sequence[tuple[str, Sequence[str]]]:
         """Title and stack of each process that hangs."""
-        stacks = hanging(self.session)
-        return [(f"Process {one.pid} hangs here", stack.rstrip().splitlines()) for one, stack in stacks]
+        batches = hanging_batches(self.session)
+        return [(f"Process {one.process.pid} hangs here", one.stack.rstrip().splitlines()) for one in batches]
 
 
 def report_view(
