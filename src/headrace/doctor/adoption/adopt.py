@@ -10,6 +10,7 @@ from typing import Any
 
 from headrace.doctor.adoption.explained_recipe import explained_recipe
 from headrace.doctor.adoption.recipe import Adoption, Degree, LoaderRecipe, module_text, write_files
+from headrace.doctor.adoption.view_codes import seen_both_ways
 from headrace.doctor.explain.look import LeafPath, Look, SampleFiles
 from headrace.doctor.explain.samples import LeafExplanation, explain_look
 from headrace.doctor.measure import TrainerView
@@ -66,7 +67,7 @@ def _recipe(
     piped = next((each for each in opened.files if each.startswith("pipe:")), None)
     if piped is not None:
         return LoaderRecipe(reason=f"Its tars come out of a command, {piped}.", script=data.script)
-    recipe = explained_recipe(look, explained)
+    recipe = explained_recipe(*seen_both_ways(look, explained))
     parts = [*recipe.parts, *_taken_otherwise(opened)]
     if not data.takes_each_once and not data.is_stream:
         note = "the Loader takes each sample once an epoch: see weights=, balanced=, repeats= and samples_per_epoch="

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import headrace as hr
 from headrace.doctor.explain import Box, LeafPlacement
-from headrace.doctor.explain.look import LiveTransform, Look
+from headrace.doctor.explain.look import LeafPath, LiveTransform, Look, LookedSample
 from headrace.doctor.explain.placements import is_scaled
+from headrace.doctor.explain.samples import LeafExplanation, explain_look
 
 _MOST_CHOSEN = 4
 """Maximum number of distinct scales that count as chosen from a list; more are drawn from a range."""
@@ -24,6 +25,30 @@ Eight random windows miss the spread one time in 500.
 """
 _SLACK = 0.03
 """Tolerance of the shares and ratios of windows, which are whole pixels."""
+
+
+def seen_both_ways(
+    look: Look, explained: Mapping[LeafPath, LeafExplanation]
+) -> tuple[Look, Mapping[LeafPath, LeafExplanation]]:
+    """Return a look and its explanation. If all samples happen to be flipped, all but the first are repeated ones.
+
+    Random flips of five samples agree in one look of 32, which no view explains, and then again in one of 16.
+    """
+    bys = [(leaf.near or leaf).by for leaf in explained.values() if leaf.is_random]
+    if not any(_are_turned_alike(getattr(by, "placements", ())) for by in bys):
+        return look, explained
+    makings: dict[int, list[LookedSample]] = {}
+    for each in look.samples:
+        makings.setdefault(each.index, []).append(each)
+    first, *others = makings.values()
+    again = replace(look, samples=[*first, *(each for made in others for each in (*made[1:], made[0]))])
+    return again, explain_look(again)
+
+
+def _are_turned_alike(placements: Sequence[LeafPlacement]) -> bool:
+    """Return True if all samples are flipped, or all are upside down."""
+    ways = [one.is_flipped for one in placements], [one.is_upside_down for one in placements]
+    return bool(placements) and any(map(all, ways))
 
 
 def view_code(
@@ -45,7 +70,7 @@ def view_code(
     if any(one.is_transposed for one in placements) or (is_padded and not pads):
         return None
     flips, turns = [one.is_flipped for one in placements], [one.is_upside_down for one in placements]
-    if all(flips) or all(turns) or (any((*flips, *turns)) and not is_random):
+    if _are_turned_alike(placements) or (any((*flips, *turns)) and not is_random):
         return None
     is_first = any(one.is_turned_first for one in placements)
     flip = ", flip=0.5" if any(flips) and not is_first else ""
