@@ -1,4 +1,4 @@
-"""The tutorial of the doctor: its commands parse with the present options, and its patch applies to its script."""
+"""The tutorial of the doctor: its commands parse with the present options, and its script takes its module."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ TUTORIAL = (Path(__file__).parents[2] / "docs" / "doctor" / "tutorial.md").read_
 COMMANDS = re.findall(r"^\$ headrace (.+)$", TUTORIAL, re.MULTILINE)
 
 
-def block(kind: str) -> str:
-    """The first block of this kind."""
-    found = re.search(rf"^```{kind}\n(.*?)^```", TUTORIAL, re.MULTILINE | re.DOTALL)
-    assert found is not None
-    return found[1]
+def blocks(kind: str) -> list[str]:
+    """The blocks of this kind."""
+    return re.findall(rf"^```{kind}\n(.*?)^```", TUTORIAL, re.MULTILINE | re.DOTALL)
 
 
 def test_there_are_commands() -> None:
@@ -46,11 +44,12 @@ def test_an_option_that_there_is_not_would_be_found() -> None:
         test_a_command_parses("doctor --appply x -- python train.py")
 
 
-def test_the_patch_applies_to_the_script(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(block("python"))
-    (tmp_path / "loader.patch").write_text(block("diff"))
+def test_the_script_takes_the_module(tmp_path: Path) -> None:
+    (script, module), (diff,) = blocks("python"), blocks("diff")
+    (tmp_path / "train.py").write_text(script)
+    (tmp_path / "loader.patch").write_text(diff)
     git_apply(tmp_path, "loader.patch")
     assert "DataLoader(" not in (tmp_path / "train.py").read_text()
     ast.parse((tmp_path / "train.py").read_text())
-    names = {one.name for one in ast.parse((tmp_path / "headrace_loader.py").read_text()).body if hasattr(one, "name")}
+    names = {one.name for one in ast.parse(module).body if hasattr(one, "name")}
     assert names == {"make_loader", "batches", "make_dataloader"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -9,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from file_trees import git_apply
 from observed_runs import CASES, FEW_STEPS, headrace
 
 from headrace.doctor.session.after_run import LoaderTrial
@@ -19,10 +19,10 @@ ADOPTED = Path(__file__).parents[1] / "adopted"
 
 
 def adopted(folder: Path, script: Path, data: Path, *arguments: str) -> tuple[LoaderTrial, str]:
-    """Diagnose a copy of a script in a folder, apply the patch, and return the trial and what was printed."""
+    """Diagnose a copy of a script in a folder, and return the trial and what was printed."""
     shutil.copy(script, folder)
     before = {path: path.stat().st_mtime_ns for path in data.rglob("*")}
-    outputs = ("--json", "session.json", "--draft", "draft.py", "--apply", "loader.patch")
+    outputs = ("--json", "session.json", "--draft", "headrace_loader.py")
     call = ("doctor", "--steps", "20", *outputs, "--", sys.executable, script.name, str(data), *arguments)
     ran = headrace(*call, folder=folder, replay_steps=FEW_STEPS, tries_loader=True)
     assert ran.returncode == 0, ran.stderr
@@ -31,9 +31,22 @@ def adopted(folder: Path, script: Path, data: Path, *arguments: str) -> tuple[Lo
     assert trial is not None
     assert (trial.why, trial.detail) == ("measured", "")
     held = trial.files.get("MANIFEST", "no manifest")
-    assert (folder / "draft.py").read_text() == trial.module.replace(held, str(folder / "draft.parquet"))
+    module = trial.module.replace(held, str(folder / "headrace_loader.parquet"))
+    assert (folder / "headrace_loader.py").read_text() == module
     assert "Headrace's Loader" in ran.stdout
     return trial, ran.stderr
+
+
+def take_loader(script: Path) -> None:
+    """Let a script make its Loader by the module, in place of its only DataLoader."""
+    text = script.read_text()
+    (call,) = (
+        one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Call) and "DataLoader" in ast.unparse(one.func)
+    )
+    made = ast.get_source_segment(text, call)
+    (size,) = (ast.unparse(one.value) for one in call.keywords if one.arg == "batch_size")
+    taken = text.replace(made, f"__import__('headrace_loader').make_dataloader(batch_size={size})")
+    script.write_text(taken)
 
 
 def trained(folder: Path, script: str, data: Path, *arguments: str) -> str:
@@ -42,7 +55,7 @@ def trained(folder: Path, script: str, data: Path, *arguments: str) -> str:
 
 
 @pytest.mark.long
-def test_a_script_trains_on_the_same_samples_with_its_patch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_trains_on_the_same_samples_with_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ADOPTED))
     from adopted_data import class_folder
 
@@ -52,10 +65,7 @@ def test_a_script_trains_on_the_same_samples_with_its_patch(tmp_path: Path, monk
     assert trial.degree == "exact", trial.reason
     assert "no part" in said
     before = trained(tmp_path, "class_photos.py", data, "--epochs", "2")
-    git_apply(tmp_path, "loader.patch")
-    text = (tmp_path / "class_photos.py").read_text()
-    assert "headrace_loader.make_dataloader(batch_size=8)" in text
-    assert "DataLoader(" not in text
+    take_loader(tmp_path / "class_photos.py")
     after = trained(tmp_path, "class_photos.py", data, "--epochs", "2")
     samples = [re.findall(r"epoch (\d): (\d) (\S+)", printed) for printed in (before, after)]
     assert len(samples[0]) == len(samples[1]) == 40
@@ -66,7 +76,7 @@ def test_a_script_trains_on_the_same_samples_with_its_patch(tmp_path: Path, monk
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "maker"), [("captions_csv", "captioned"), ("folder_v1", "class_folder")])
-def test_public_scripts_train_with_patches(
+def test_public_scripts_train_with_modules(
     name: str, maker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("torchvision", "tokenizers", "transformers", "pandas"):
@@ -80,7 +90,7 @@ def test_public_scripts_train_with_patches(
     assert not [path for path, how in trial.verified.items() if how.startswith("different") and path in trial.covered]
     assert trial.degree in ("part", "exact")
     if trial.degree == "exact":
-        git_apply(tmp_path, "loader.patch")
+        take_loader(tmp_path / f"{name}.py")
         trained(tmp_path, f"{name}.py", data, "--steps", "20")
 
 

@@ -97,7 +97,7 @@ def test_parts_to_check_are_named():
 
 @pytest.mark.parametrize("words", [("--data=DATA", "4"), ("DATA", "--epochs", "4"), ("--data", "DATA")])
 def test_data_of_an_argument_are_those_of_that_argument(words, tmp_path, monkeypatch):
-    """After `--apply`, the script with another folder must not train on the samples of the diagnosed run."""
+    """With the module, the script with another folder must not train on the samples of the diagnosed run."""
     paths = [f"{tmp_path}/train/{number}.png" for number in range(2)]
     for path in paths:
         (tmp_path / "train").mkdir(exist_ok=True)

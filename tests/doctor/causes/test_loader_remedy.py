@@ -166,36 +166,6 @@ def test_an_exact_one_is_injected_and_goes_alone() -> None:
     assert prescribed(session).together == ["loader"]
 
 
-SCRIPT = """from torch.utils.data import DataLoader
-loader = DataLoader(data, 4, num_workers=2)
-print(len(loader))
-for step, batch in enumerate(loader):
-    train(batch)
-"""
-
-
-@pytest.mark.parametrize(
-    ("script", "is_certain"),
-    [
-        (SCRIPT, True),
-        (SCRIPT.replace("DataLoader(", "made_elsewhere("), False),
-    ],
-)
-@pytest.mark.one_in(2)
-def test_the_change_of_the_script_is_a_diff_where_it_is_certain(script: str, is_certain: bool) -> None:
-    run = replace(SLOW, facts=SLOW.facts | {"file": "/home/ada/train.py", "line": 4})
-    found = helping(with_trial(tried(1_000), run), "loader", {"/home/ada/train.py": script})
-    draft = helping(with_trial(tried(1_000, degree="draft"), run), "loader", {"/home/ada/train.py": script})
-    assert draft.edit is None
-    if not is_certain:
-        assert found.edit is None
-        return
-    assert found.edit is not None
-    added = [line for line in found.edit.diff.splitlines() if line[:1] == "+" and line[:3] != "+++"]
-    assert added == ["+import headrace_loader", "+loader = headrace_loader.make_dataloader(batch_size=4)"]
-    assert "/home/ada/headrace_loader.py" in found.costs[-1]
-
-
 @pytest.mark.parametrize(
     ("trial", "ending"),
     [

@@ -188,7 +188,7 @@ class Case:
 
     def edit(self, wanted: WantedEdit) -> Edit | None:
         """Return the edit as a diff; None if it is uncertain, shows a credential, or changes not exactly one file."""
-        files = [one for one in self.script.changed(wanted) or [] if one.before is not None]
+        files = self.script.changed(wanted) or []
         if len(files) != 1:
             return None
         diff = files[0].diff(self.root_of([files[0].path]))

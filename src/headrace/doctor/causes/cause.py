@@ -82,7 +82,7 @@ class Proposal:
     change: Change | None = None
     """Change that predicts the remedy together with others."""
     wanted: WantedEdit | None = None
-    """Edit of the user's files for the remedy, which combines with others."""
+    """Arguments that the remedy sets, which combine with those of others."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,6 @@ class RemedyKind:
         prediction: Prediction | None = None,
         costs: Sequence[str] = (),
         arguments: dict[str, Any] | None = None,
-        wanted: WantedEdit | None = None,
         hint: str = "",
         injects: Any = None,
         least: float = LEAST_SPEEDUP,
@@ -158,12 +157,12 @@ class RemedyKind:
         prediction = prediction or case.predict(change)
         if not case.is_faster(prediction, least):
             return None
+        wanted: WantedEdit | None = None
         if arguments is not None:
-            texts = {name: f'"{one}"' if isinstance(one, str) else str(one) for name, one in arguments.items()}
-            wanted = WantedEdit(texts)
-            hint = hint or self.hint or f"DataLoader(…, {', '.join(f'{name}={text}' for name, text in texts.items())})"
+            wanted = {name: f'"{one}"' if isinstance(one, str) else str(one) for name, one in arguments.items()}
+            hint = hint or self.hint or f"DataLoader(…, {', '.join(f'{name}={text}' for name, text in wanted.items())})"
             injects = {str(loader): arguments for loader in case.loaders}
-        options = None if wanted is None else case.script.run_with(wanted.keywords)
+        options = None if wanted is None else case.script.run_with(wanted)
         proposal = self._helps(
             why=why,
             prediction=prediction,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean, stdev
@@ -12,7 +11,6 @@ from headrace.doctor.causes.case import LOW, MEDIUM, Case
 from headrace.doctor.causes.cause import Cause, Proposal, RemedyKind
 from headrace.doctor.causes.processes import EXCEPTION
 from headrace.doctor.causes.remedy import ANOTHER_LOADER
-from headrace.doctor.edits import ADOPTED, WantedEdit
 from headrace.doctor.quantities import counted, duration, number, size
 from headrace.doctor.session.after_run import AdoptedPart, LoaderTrial
 from headrace.doctor.simulate import NativeFeed, RecordedRun, predicted, setting
@@ -63,7 +61,6 @@ def loader(case: Case, kind: RemedyKind) -> Proposal | None:
         why=why,
         confidence=MEDIUM if trial.loaded_us and is_exact else LOW,
         costs=_costs(trial),
-        wanted=WantedEdit(adopts=trial.module) if is_exact else None,
         hint=_hint(case, is_exact=is_exact),
         injects={"module": trial.module, "loaders": case.loaders} if is_exact else None,
     )
@@ -71,9 +68,6 @@ def loader(case: Case, kind: RemedyKind) -> Proposal | None:
         step_us = predicted(run, replace(run.setup, feed=feed)).step_us
         return kind.would_not(f"{why} It would give {duration(step_us)} a step in place of {duration(case.step_us)}.")
     remedy = replace(proposal.remedy, degree=trial.degree, parts=trial.parts, coverage=coverage(trial))
-    if remedy.edit is not None:
-        module = os.path.join(os.path.dirname(remedy.edit.file), f"{ADOPTED}.py")
-        remedy = replace(remedy, costs=[*remedy.costs, f"a new file, {module}, which --apply writes, too"])
     return replace(proposal, remedy=remedy)
 
 

@@ -11,7 +11,6 @@ from headrace.doctor.causes.case import MEDIUM, WORTH, WORTH_SAYING, Case
 from headrace.doctor.causes.cause import APART, LEADS, Cause, Proposal, RemedyKind, of_steps
 from headrace.doctor.causes.remedy import FEW_LINES, ONE_LINE, SETTING
 from headrace.doctor.causes.stages import place_words
-from headrace.doctor.edits import WantedEdit
 from headrace.doctor.measure import (
     COPY,
     DATA_WORK,
@@ -240,7 +239,6 @@ def device_prefetch(case: Case, kind: RemedyKind) -> Proposal | None:
         why=f"Copies to the GPU take {_copies(case)}, and the step stands still meanwhile.",
         confidence=MEDIUM,
         costs=[*_pinned_bytes(case), *ahead],
-        wanted=WantedEdit(prefetcher="cuda"),
         injects=True,
     )
 

@@ -92,7 +92,7 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources = N
     edited = [(one.remedy.edit, one.wanted) for one in chosen if one.remedy.edit is not None and one.wanted is not None]
     wanted, root = WantedEdit(), case.root_of([edit.file for edit, _ in edited])
     for _, another in edited:
-        wanted = wanted.with_(another)
+        wanted |= another
     return replace(
         without,
         remedies=ranked([one.remedy for one in proposals], told, None if bounds is None else bounds.replay_us),

@@ -9,7 +9,6 @@ from headrace.doctor.causes.case import LOW, WORTH, Case, sample_us, share_of
 from headrace.doctor.causes.cause import MACHINE, Cause, Proposal, RemedyKind, Run, of_machines
 from headrace.doctor.causes.remedy import ONE_LINE
 from headrace.doctor.causes.stages import category
-from headrace.doctor.edits import WantedEdit
 from headrace.doctor.measure import Finding, Host
 from headrace.doctor.quantities import duration, percent, size
 from headrace.doctor.simulate import Change, chained, scaled, untimed
@@ -115,7 +114,6 @@ def indexed_tar(case: Case, kind: RemedyKind) -> Proposal | None:
         why=f"tarfile finds members by reading its way through the archive: {duration(sample_us(searching))} a sample, "
         f"{percent(share)} of making a batch. {bases}".rstrip(),
         confidence=LOW,
-        wanted=WantedEdit(indexed_tar=True),
         injects=True,
     )
 

@@ -2,6 +2,5 @@
 
 from __future__ import annotations
 
-from headrace.doctor.edits.changes import ChangedScript, LoaderScript, WantedEdit
-from headrace.doctor.edits.loader_call import ADOPTED, argument, iterated, loop_of
+from headrace.doctor.edits.loader_call import ChangedScript, LoaderScript, WantedEdit, argument, iterated, loop_of
 from headrace.doctor.edits.script_source import Replacement, ScriptSource, ScriptSources, dotted, files_here, parsed

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import difflib
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
-from headrace.doctor.edits.script_source import Replacement, ScriptSource, dotted
+from headrace.doctor.edits.script_source import Replacement, ScriptSource, ScriptSources, dotted
 
-ADOPTED = "headrace_loader"
-"""Module that an edited script imports its Loader from; `make_dataloader` there replaces the DataLoader's call."""
 PARAMETERS = (
     "dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory",
     "drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator",
@@ -27,6 +29,11 @@ FLAGS_ONLY = {"store_true", "store_false", "store_const", "count"}
 """Actions of options without a value."""
 AROUND = {"enumerate", "tqdm", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm"}
 """Calls that iterate their first argument."""
+LINE = re.compile(r"[^\n]*\n|[^\n]+")
+"""Line that ends with a line feed only, as `patch` counts lines."""
+NO_NEWLINE = "\\ No newline at end of file\n"
+WantedEdit = dict[str, str]
+"""Arguments of the loader's own call, as Python expressions."""
 
 
 class UncertainEditError(Exception):
@@ -186,19 +193,83 @@ def iterated(loop: ast.For) -> ast.expr:
     return loader
 
 
-def with_prefetcher(source: ScriptSource, loop: ast.For, device: str) -> list[Replacement]:
-    """Put a prefetcher around a `for`'s plain name, `enumerate` or `tqdm`; else raises UncertainEditError."""
-    loader = iterated(loop)
-    if dotted(loader) is None:
-        raise UncertainEditError
-    wrapped = f'headrace.DevicePrefetcher({source.text_of(loader)}, "{device}")'
-    return [*source.importing("headrace"), source.replacing(loader, wrapped)]
+@dataclass(frozen=True)
+class ChangedScript:
+    path: str
+    line: int
+    """First changed line."""
+    before: str
+    after: str
+
+    def diff(self, root: str) -> str:
+        """Return the unified diff for `patch -p1` in `root`, or in `/` if the file is elsewhere."""
+        inside = os.path.relpath(self.path, root)
+        name = self.path.lstrip(os.sep) if inside.startswith(os.pardir) else inside
+        end = "\t" if any(character.isspace() for character in name) else ""  # `patch` would take only its first word
+        before, after = LINE.findall(self.before), LINE.findall(self.after)
+        lines = difflib.unified_diff(before, after, f"a/{name}{end}", f"b/{name}{end}")
+        return "".join(line if line.endswith("\n") else f"{line}\n{NO_NEWLINE}" for line in lines)
 
 
-def with_adopted(found: LoaderCall) -> list[Replacement]:
-    """Replace a DataLoader by the Loader of `ADOPTED`, with the script's own batch size."""
-    source, call = found
-    size = argument(call, "batch_size")
-    is_given = size is not None and not (isinstance(size, ast.Constant) and size.value is None)
-    arguments = f"batch_size={source.text_of(size)}" if size is not None and is_given else ""
-    return [*source.importing(ADOPTED), source.replacing(call, f"{ADOPTED}.make_dataloader({arguments})")]
+class ScriptEdit(NamedTuple):
+    """Replacements in one file for one wanted change."""
+
+    source: ScriptSource
+    line: int
+    pieces: list[Replacement]
+
+
+@dataclass(frozen=True)
+class LoaderScript:
+    """The user's known files, and a loader in them: its facts, and the command that started the script."""
+
+    sources: Sequence[ScriptSource]
+    facts: Mapping[str, Any]
+    command: Sequence[str] = ()
+    files: ScriptSources = field(default_factory=ScriptSources)
+
+    @cached_property
+    def call(self) -> LoaderCall | None:
+        """The call that certainly made the loader."""
+        return loader_call(self.sources, self.facts)
+
+    def run_with(self, keywords: Mapping[str, str]) -> str | None:
+        """Return options such as `-j 6` for the arguments that script options set; None if there are none."""
+        words = []
+        for name, text in keywords.items():
+            option = None if self.call is None else option_of(self.sources, argument(self.call.call, name))
+            if option is not None:
+                words.append(option.words(text, self.command))
+        return " ".join(words) or None
+
+    def changed(self, wanted: WantedEdit) -> list[ChangedScript] | None:
+        """Return the changed files; None if any change is uncertain, or nothing changes."""
+        files = []
+        try:
+            edits = list(self._edits(wanted))
+            for source in self.sources:
+                own = [one for one in edits if one.source is source]
+                after = source.with_replaced(piece for one in own for piece in one.pieces)
+                if after != source.text:
+                    ast.parse(after)
+                    files.append(ChangedScript(source.path, min(one.line for one in own), source.text, after))
+        except (UncertainEditError, SyntaxError):
+            return None
+        return files or None
+
+    def _edits(self, wanted: WantedEdit) -> Iterator[ScriptEdit]:
+        """Yield the changes to the loader's call; for an argument that is no literal, to its option's default."""
+        if self.call is None:
+            raise UncertainEditError
+        (source, call), keywords = self.call, dict(wanted)
+        for name in list(keywords):
+            value = argument(call, name)
+            if value is None or isinstance(value, ast.Constant):
+                continue
+            option = option_of(self.sources, value)
+            default = None if option is None else option.deciding_default(self.facts.get(name), self.command)
+            if option is None or default is None:
+                raise UncertainEditError
+            piece = option.source.replacing(default, keywords.pop(name))
+            yield ScriptEdit(option.source, default.lineno, [piece])
+        yield ScriptEdit(source, call.lineno, with_keywords(source, call, keywords))

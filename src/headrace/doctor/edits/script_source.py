@@ -78,9 +78,6 @@ class ScriptSource:
     def between(self, start: int, end: int) -> str:
         return self._bytes[start:end].decode()
 
-    def text_of(self, node: ast.expr) -> str:
-        return self.between(self.start(node), self.end(node))
-
     def replacing(self, node: ast.expr, new: str) -> Replacement:
         return Replacement(self.start(node), self.end(node), new)
 
@@ -90,33 +87,6 @@ class ScriptSource:
         for piece in sorted(dict.fromkeys(replacements), key=lambda one: (one.start, one.end), reverse=True):
             text = text[: piece.start] + piece.new.encode() + text[piece.end :]
         return text.decode()
-
-    def importing(self, module: str) -> list[Replacement]:
-        """Insert `import module` after the last import at the top of the file, unless it is there."""
-        for node in self.tree.body:
-            if isinstance(node, ast.Import) and any(one.name == module and one.asname is None for one in node.names):
-                return []
-        return [Replacement(place := self.below_imports(), place, f"import {module}{self.newline}")]
-
-    def below_imports(self) -> int:
-        """Return the start of the line after the last import at the top.
-
-        Without imports, it is the line after the docstring, or the first statement: text before it may be for the
-        shell, or declare the encoding.
-        """
-        head: ast.stmt | None = None
-        for place, node in enumerate(self.tree.body):
-            is_docstring = place == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-            if not is_docstring and not isinstance(node, (ast.Import, ast.ImportFrom)):
-                break
-            head = node
-        if head is not None:
-            return self.line_start((head.end_lineno or head.lineno) + 1)
-        if not self.tree.body:
-            return 0
-        first = self.tree.body[0]
-        decorators: list[ast.expr] = getattr(first, "decorator_list", [])
-        return self.line_start(min([first.lineno, *(one.lineno for one in decorators)]))
 
 
 def dotted(node: ast.expr) -> str | None:

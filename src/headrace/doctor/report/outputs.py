@@ -176,13 +176,7 @@ def _applied(path: Path | None, session: Session, prescription: Prescription | N
         command = f"patch -p1 -i {shlex.quote(str(path.resolve()))}"
         print(f"headrace: --apply: {path} mends the data, and applies by `{command}` here", file=sys.stderr)
         return []
-    trial = session.loader_trial
     patch = "" if prescription is None else prescription.patch
-    if path is not None and trial is not None:
-        try:
-            patch = files_beside(patch, trial.files, path)
-        except (OSError, UsageError) as error:
-            return [f"--apply: {error}"]
     failed = _written("--apply", path, lambda: [patch])
     if path is None or failed:
         return failed
