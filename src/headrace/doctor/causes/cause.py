@@ -108,10 +108,6 @@ class RemedyKind:
     does_all: bool = False
     """True if the remedy makes the others redundant. It is chosen first if it gains most."""
 
-    def titled(self, title: str) -> RemedyKind:
-        """Return the kind with a title that has figures."""
-        return replace(self, title=title)
-
     def would_not(self, why: str) -> Proposal:
         """Return a proposal with the reason that the remedy would not help, for remedies that users ask about."""
         return Proposal(Remedy(self.code, self.title, helps=False, why=why, prediction=None, confidence=HIGH))

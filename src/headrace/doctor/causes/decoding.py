@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 from headrace.doctor.causes.case import MEDIUM, WORTH, Case, sample_us, share_of
 from headrace.doctor.causes.cause import LEADS, Cause, Proposal, RemedyKind, of_steps
@@ -108,7 +108,7 @@ def image_reader(case: Case, kind: RemedyKind) -> Proposal | None:
     decoding = [one for one in case.stages("decode") if view.library in one.label or "cv2" in one.label]
     replaced = [*decoding, *(one for one in case.stages("transform") if one.label in view.replaces)]
     share = share_of(replaced)
-    kind = kind.titled(f"ImageReader in place of {view.library}'s decoding{_and_view(view)}")
+    kind = replace(kind, title=f"ImageReader in place of {view.library}'s decoding{_and_view(view)}")
     if share < WORTH:
         return None
     return kind.leaving(
@@ -155,7 +155,9 @@ def unused_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     loader = None if making is None else view.loader(making.loader)
     described = {} if loader is None else loader.facts.get("described") or {}
     sizes = [size for shape in view.trainer.shapes for _, size in tensors_of(shape)]
-    if not sizes or any(len(size) > PICTURE_DIMS or _is_of_pixels(size) for size in sizes):
+    # The last two dimensions may be those of a picture; smaller ones are vectors of a sequence.
+    are_pixels = (len(size) == PICTURE_DIMS and min(size[1:]) >= 16 for size in sizes)
+    if not sizes or any(are_pixels) or any(len(size) > PICTURE_DIMS for size in sizes):
         return
     decoded, plain = described.get("decoded"), described.get("plain")
     weight = sum(part.share for part in view.causes.parts if category(part.name) == "decode") * (view.wait_share or 0.0)
@@ -169,11 +171,6 @@ def unused_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
             f"{view.training.unit}",
             f"Leave them out by {those}, unless __getitem__ computes something of their pixels.",
         )
-
-
-def _is_of_pixels(size: Sequence[int]) -> bool:
-    """Return True if the last two dimensions may be those of a picture."""
-    return len(size) == PICTURE_DIMS and min(size[1:]) >= 16  # smaller are vectors of a sequence
 
 
 def select_columns(case: Case, kind: RemedyKind) -> Proposal | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean, stdev
 
@@ -52,7 +51,7 @@ def loader(case: Case, kind: RemedyKind) -> Proposal | None:
     python_us = _python_us(case, trial) if _lost(trial) else 0.0
     batch_us = tuple(one + python_us / max(case.workers, 1) for one in feed.batch_us)
     feed = replace(feed, batch_us=batch_us, cpu_us=feed.cpu_us + python_us)
-    kind = kind.titled(f"{kind.title} ({trial.degree})")
+    kind = replace(kind, title=f"{kind.title} ({trial.degree})")
     stays = f"What stays in Python takes {duration(python_us)} a batch of one process." if python_us else ""
     why = f"{_why(case, trial)} {trial.reason} {stays}".rstrip()
     proposal = kind.tried(
@@ -127,13 +126,9 @@ def native_feed(run: RecordedRun, trial: LoaderTrial) -> NativeFeed:
     more_us = run.unhindered_us() - trial.stand_in_us
     simulated_us = predicted(run, replace(run.setup, feed=feed)).step_us
     stretch = max(fmean(trial.loaded_us) + more_us, run.unhindered_us()) / simulated_us
-    error = math.hypot(DRIFT_ERROR, STRETCH_ERROR * math.log(stretch), _uncertainty(trial.loaded_us))
-    return replace(feed, stretch=stretch, error=error)
-
-
-def _uncertainty(turns: Sequence[float]) -> float:
-    """Return the standard error of the mean, as a share of the mean."""
-    return stdev(turns) / math.sqrt(len(turns)) / fmean(turns) if len(turns) > 1 else UNLOADED_ERROR
+    turns = trial.loaded_us
+    uncertainty = stdev(turns) / math.sqrt(len(turns)) / fmean(turns) if len(turns) > 1 else UNLOADED_ERROR
+    return replace(feed, stretch=stretch, error=math.hypot(DRIFT_ERROR, STRETCH_ERROR * math.log(stretch), uncertainty))
 
 
 def _why(case: Case, trial: LoaderTrial) -> str:

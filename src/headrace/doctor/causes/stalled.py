@@ -92,10 +92,6 @@ class StandingThread:
         inside = [one.name for one in self.frames[own + 1 :] if one.name not in WRAPPERS and one.name[0] != "_"]
         return f"{self.name} waits{f' in {inside[0]}' if inside else ''} at {self.frames[own]}"
 
-    @property
-    def is_in_collective(self) -> bool:
-        return any(COLLECTIVE.search(one.file) for one in self.frames if not one.is_users)
-
 
 Threads = Sequence[StandingThread]
 Explained = tuple[str, str, str]
@@ -226,7 +222,7 @@ def _slow_sample(batches: Threads) -> Explained | None:
 
 def _uneven_ranks(session: Session, ranks: Threads) -> Explained | None:
     """Name the rank that has no more batches while others wait for it in a collective."""
-    waiting = [one for one in ranks if one.is_in_collective]
+    waiting = [one for one in ranks if any(COLLECTIVE.search(each.file) for each in one.frames if not each.is_users)]
     counts = {one.name: one.batches for one in ranks}
     for trainer in session.trainers:
         process = session.process_of(trainer)

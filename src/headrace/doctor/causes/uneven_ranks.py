@@ -245,7 +245,7 @@ def _same_size(case: Case, kind: RemedyKind) -> Proposal | None:
     parts = device_parts(case.view)
     if parts is None or parts.uneven < UNEVEN:
         return None
-    return kind.titled("parts of one size for every device at each step").leaving(
+    return replace(kind, title="parts of one size for every device at each step").leaving(
         case,
         parts.left,
         lambda left: lambda setup: replace(setup, step=setup.step * left),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from statistics import fmean
 
 from headrace.doctor.causes.case import HIGH, LEAST_STEPS, LOW, MEDIUM, WORTH_SAYING, Case
@@ -117,7 +118,7 @@ def workers(case: Case, kind: RemedyKind) -> Proposal | None:
     is_sure = case.workers and prediction.is_certain_gain
     each = bytes_a_worker(case)
     more = count - case.workers
-    return kind.titled(f"{counted(count, 'worker')} in place of {case.workers or 'none'}").tried(
+    return replace(kind, title=f"{counted(count, 'worker')} in place of {case.workers or 'none'}").tried(
         case,
         setting(workers=count),
         prediction=prediction,
@@ -131,7 +132,7 @@ def workers(case: Case, kind: RemedyKind) -> Proposal | None:
 def _counts(case: Case) -> list[int]:
     """Return worker counts up to twice the cores or workers, as memory allows; CPU-bound ones up to the cores."""
     cores, each = case.cores, bytes_a_worker(case)
-    free = None if case.host is None else case.host.least_free_bytes
+    free = None if case.host is None else min(case.host.known("memory_available_bytes"), default=None)
     most = 2 * max(case.workers, 1 if cores is None else int(cores) + 1)
     enough = None if case.recorded is None else case.recorded.most_workers()
     if enough is not None:

@@ -211,14 +211,6 @@ class ChangedScript:
         return "".join(line if line.endswith("\n") else f"{line}\n{NO_NEWLINE}" for line in lines)
 
 
-class ScriptEdit(NamedTuple):
-    """Replacements in one file for one wanted change."""
-
-    source: ScriptSource
-    line: int
-    pieces: list[Replacement]
-
-
 @dataclass(frozen=True)
 class LoaderScript:
     """The user's known files, and a loader in them: its facts, and the command that started the script."""
@@ -248,17 +240,17 @@ class LoaderScript:
         try:
             edits = list(self._edits(wanted))
             for source in self.sources:
-                own = [one for one in edits if one.source is source]
-                after = source.with_replaced(piece for one in own for piece in one.pieces)
+                own = [(line, pieces) for edited, line, pieces in edits if edited is source]
+                after = source.with_replaced(piece for _, pieces in own for piece in pieces)
                 if after != source.text:
                     ast.parse(after)
-                    files.append(ChangedScript(source.path, min(one.line for one in own), source.text, after))
+                    files.append(ChangedScript(source.path, min(line for line, _ in own), source.text, after))
         except (UncertainEditError, SyntaxError):
             return None
         return files or None
 
-    def _edits(self, wanted: WantedEdit) -> Iterator[ScriptEdit]:
-        """Yield the changes to the loader's call; for an argument that is no literal, to its option's default."""
+    def _edits(self, wanted: WantedEdit) -> Iterator[tuple[ScriptSource, int, list[Replacement]]]:
+        """Yield changed lines of the loader's call, or of an option's default if it sets an argument."""
         if self.call is None:
             raise UncertainEditError
         (source, call), keywords = self.call, dict(wanted)
@@ -271,5 +263,5 @@ class LoaderScript:
             if option is None or default is None:
                 raise UncertainEditError
             piece = option.source.replacing(default, keywords.pop(name))
-            yield ScriptEdit(option.source, default.lineno, [piece])
-        yield ScriptEdit(source, call.lineno, with_keywords(source, call, keywords))
+            yield option.source, default.lineno, [piece]
+        yield source, call.lineno, with_keywords(source, call, keywords)

@@ -187,8 +187,3 @@ class Diagnosis:
         return sorted(
             self.batch_production, key=lambda one: (order.get(one.trainer, len(order)), -one.batches * one.batch_us)
         )
-
-    @property
-    def ranks_by_lateness(self) -> list[RankView]:
-        """Ranks, most often late first."""
-        return sorted(self.ranks, key=lambda rank: (-rank.late, rank.rank))

@@ -36,11 +36,6 @@ class Host:
     def peak(self, column: str) -> float | None:
         return max(self.known(column), default=None)
 
-    @property
-    def least_free_bytes(self) -> float | None:
-        """Minimum of free memory over the readings."""
-        return min(self.known("memory_available_bytes"), default=None)
-
     def fact(self, name: str) -> float | None:
         value = self.machine.facts.get(name)
         return float(value) if isinstance(value, (int, float)) else None

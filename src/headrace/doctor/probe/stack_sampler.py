@@ -269,8 +269,6 @@ class StackSampler:
         self._looked_ns = busy_ns
         cost = time.thread_time_ns() - started
         self.cost_ns += cost
-        self._due_ns = busy_ns + round(self._pause_ns(batch, cost) * self._random.uniform(0.5, 1.5))
-
-    def _pause_ns(self, batch: SampledWork, cost_ns: int) -> float:
-        """Return the pause, longer if sampling exceeds its share of a core or the batch takes long."""
-        return max(PERIOD_NS, cost_ns / MOST_SAMPLER_SHARE, (time.monotonic_ns() - batch.start) / 1000)
+        # A pause is longer if sampling exceeds its share of a core or the batch takes long.
+        pause_ns = max(PERIOD_NS, cost / MOST_SAMPLER_SHARE, (time.monotonic_ns() - batch.start) / 1000)
+        self._due_ns = busy_ns + round(pause_ns * self._random.uniform(0.5, 1.5))

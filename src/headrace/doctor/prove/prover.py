@@ -186,7 +186,9 @@ def attempts(prescription: Prescription) -> list[Attempt]:
 
 def tried_together(proofs: Sequence[Proof], observed_us: float) -> Attempt | None:
     """Combine all proven remedies, the most useful first; None for fewer than two. Expected: the best alone."""
-    useful = sorted((proof for proof in proofs if is_of_use(proof, observed_us)), key=lambda one: fmean(one.steps))
+    useful = sorted(
+        (one for one in proofs if is_valid(one) and is_gain(one.steps, observed_us)), key=lambda one: fmean(one.steps)
+    )
     if useful and LOADER in useful[0].changes:  # nothing is left for the others to do
         return None
     useful = [proof for proof in useful if LOADER not in proof.changes]
@@ -197,11 +199,6 @@ def tried_together(proofs: Sequence[Proof], observed_us: float) -> Attempt | Non
     if len(codes) < 2 or changes == useful[0].changes:
         return None
     return Attempt(codes, changes, fmean(useful[0].steps))
-
-
-def is_of_use(proof: Proof, observed_us: float) -> bool:
-    """Return True if a remedy would be recommended: measured, surely faster, and with unchanged samples."""
-    return is_valid(proof) and is_gain(proof.steps, observed_us)
 
 
 def joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:

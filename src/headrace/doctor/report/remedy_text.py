@@ -44,8 +44,7 @@ class Recommendation:
     def terms(self) -> list[str]:
         """Certainty, effort, coverage and change, each with its name, unless empty."""
         names = ("certainty", "effort", "coverage", "change")
-        named = {name: getattr(self, name) for name in names}
-        return [f"{name}: {text}" for name, text in named.items() if text]
+        return [f"{name}: {text}" for name in names if (text := getattr(self, name))]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from rich.console import Console
 from headrace.doctor.measure import WAIT, Diagnosis, Host, LoaderProduction, RankView, StagePart, StepBudget, TimePart
 from headrace.doctor.quantities import ABSENT, counted, duration, number, percent, times
 from headrace.doctor.report.remedy_text import FirstScreen, RemedyRow, RemedyRows, interval, part_line
-from headrace.doctor.report.run_text import machine_line, name_text, versions
+from headrace.doctor.report.run_text import last_words, machine_line, name_text, versions
 from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow, heat
 from headrace.doctor.report.view import ReportView
 from headrace.doctor.session.after_run import DataCheck, DataFault
@@ -33,8 +33,8 @@ def show(view: ReportView, console: Console, *, verbose: bool = False) -> None:
     page = TerminalPage(console.width, ascii_only=console.options.ascii_only)
     _put_first(page, view.screen, "bold" if view.waits is None else f"bold {heat(view.waits)}")
     page.line(f"{view.ended}: {view.command}", indent=0, style="dim")
-    if view.check is not None:
-        _put_check(page, view, view.check)
+    if view.session.check is not None:
+        _put_check(page, view, view.session.check)
     else:
         (_put_all if verbose else _put_screen)(page, view)
     if view.again:
@@ -43,7 +43,7 @@ def show(view: ReportView, console: Console, *, verbose: bool = False) -> None:
 
 
 def _put_check(page: TerminalPage, view: ReportView, check: DataCheck) -> None:
-    _put_quoted(page, "Last lines of the command", view.last_words[-MOST_LAST_LINES:])
+    _put_quoted(page, "Last lines of the command", last_words(view.session)[-MOST_LAST_LINES:])
     _put_faults(page, view.session.faults)
     for title, texts in (("What was looked at", check.looked_at), ("What could not be seen", check.unseen)):
         if texts:
@@ -53,7 +53,7 @@ def _put_check(page: TerminalPage, view: ReportView, check: DataCheck) -> None:
 
 
 def _put_screen(page: TerminalPage, view: ReportView) -> None:
-    _put_quoted(page, "Last lines of the command", view.last_words[-MOST_LAST_LINES:])
+    _put_quoted(page, "Last lines of the command", last_words(view.session)[-MOST_LAST_LINES:])
     for title, stack in view.hanging[:1]:
         _put_quoted(page, title, stack[-MOST_LAST_LINES:])
     if view.session.faults:
@@ -65,7 +65,7 @@ def _put_screen(page: TerminalPage, view: ReportView) -> None:
 
 
 def _put_all(page: TerminalPage, view: ReportView) -> None:
-    _put_quoted(page, "Last lines of the command", view.last_words)
+    _put_quoted(page, "Last lines of the command", last_words(view.session))
     for title, stack in view.hanging:
         _put_quoted(page, title, stack)
     for budget in view.diagnosis.budgets_by_wait:

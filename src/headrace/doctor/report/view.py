@@ -10,7 +10,7 @@ from headrace.doctor.causes import Prescription, hanging_batches
 from headrace.doctor.measure import Diagnosis, Finding, Host, RankView, hosts
 from headrace.doctor.quantities import counted, duration
 from headrace.doctor.report.remedy_text import FirstScreen, RemedyRows, bound_rows, first_screen, remedy_rows
-from headrace.doctor.report.run_text import cost_text, ending, last_words, note_texts
+from headrace.doctor.report.run_text import cost_text, ending, note_texts
 from headrace.doctor.session.after_run import DataCheck
 from headrace.doctor.session.model import Session
 
@@ -39,17 +39,8 @@ class ReportView:
     """Code and text of each note; the code may be empty."""
 
     @property
-    def check(self) -> DataCheck | None:
-        """Summary of a check for faults of the data; None for a report on speed."""
-        return self.session.check
-
-    @property
     def command(self) -> str:
         return shlex.join(self.session.outcome.command)
-
-    @property
-    def last_words(self) -> Sequence[str]:
-        return last_words(self.session)
 
     @property
     def hanging(self) -> Sequence[tuple[str, Sequence[str]]]:
@@ -82,7 +73,7 @@ def report_view(
         ending(outcome),
         again,
         waits=0.0 if is_stopped and waits is not None else waits,
-        ranks=diagnosis.ranks_by_lateness if len(diagnosis.ranks) > 1 else [],
+        ranks=sorted(diagnosis.ranks, key=lambda rank: (-rank.late, rank.rank)) if len(diagnosis.ranks) > 1 else [],
         hosts=list(hosts(session)),
         findings=[replace(one, advice="") if one.advice == first else one for one in diagnosis.findings],
         bounds=[*bounds, f"no lower bounds: {why_not}"] if why_not else bounds,

@@ -72,10 +72,6 @@ class ProcessEvidence:
         first = next((record for record in lines.records if isinstance(record, evidence.ProcessLine)), None)
         return None if first is None or not isinstance(first.facts.get("pid"), int) else cls(first, lines, most_bytes)
 
-    @property
-    def is_producer(self) -> bool:
-        return self.process.role == "worker" or bool(self.producer.batches.index)
-
     def covers(self, until: int) -> bool:
         """Return True if a worker's full file lacks no record up to a time. With `--observe`, it goes on for longer."""
         return (
@@ -270,7 +266,7 @@ def read_session(
         ),
         processes=[one.process for one in whole],
         trainers=ranks,
-        makers=[one.producer for one in whole if one.is_producer],
+        makers=[one.producer for one in whole if one.process.role == "worker" or one.producer.batches.index],
         remote=merge_remote([remote for one in whole for remote in one.remote()]),
         machines=list(machines),
         notes=[

@@ -108,11 +108,8 @@ class ShortPasses:
         fed = self._state.steps_seen - cut.steps
         is_slow = time.monotonic() - cut.begun > self._most_s * SLOW
         is_enough = is_slow or pass_.given >= max(self._batches, min(2 * pass_.makers, MOST_BATCHES))
-        return cut.is_over or (is_enough and (fed >= FEWEST_STEPS or (fed == 0 and self._is_idle(pass_, cut))))
-
-    def _is_idle(self, pass_: ObservedPass, cut: _CutPass) -> bool:
-        """Return True if no optimizer waits for further batches of the pass."""
-        return pass_.given >= MOST_BATCHES or not cut.with_grad
+        is_idle = fed == 0 and (pass_.given >= MOST_BATCHES or not cut.with_grad)  # no optimizer waits for more
+        return cut.is_over or (is_enough and (fed >= FEWEST_STEPS or is_idle))
 
     def received(self, pass_: ObservedPass, iterator: Any, batch: Any) -> None:
         """Digest the rows of a batch without keys."""
