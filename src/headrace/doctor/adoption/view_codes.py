@@ -32,7 +32,7 @@ def seen_both_ways(
 ) -> tuple[Look, Mapping[LeafPath, LeafExplanation]]:
     """Return a look and its explanation. If all samples happen to be flipped, all but the first are repeated ones.
 
-    Random flips of five samples agree in one look of 32, which no view explains, and then again in one of 16.
+    No view explains that; random flips of eight samples agree in one look of 256, those of few samples more often.
     """
     bys = [(leaf.near or leaf).by for leaf in explained.values() if leaf.is_random]
     if not any(_are_turned_alike(getattr(by, "placements", ())) for by in bys):
