@@ -7,14 +7,12 @@ from pathlib import Path
 import pytest
 from staged_trees import PART_BYTES, make_source
 
-from headrace.data.staging import copying, source_files
+from headrace.data.staging import stage_folder
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_files, "PART_BYTES", PART_BYTES)
-    monkeypatch.setattr(copying, "UNIT_BYTES", PART_BYTES)
-    monkeypatch.setattr(copying, "FILE_BYTES", PART_BYTES // 16)
+    monkeypatch.setattr(stage_folder, "PART_BYTES", PART_BYTES)
 
 
 @pytest.fixture

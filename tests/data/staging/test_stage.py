@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import threading
@@ -10,13 +9,13 @@ import zlib
 from pathlib import Path
 
 import pytest
-from staged_trees import copies, expected, source_of, stage_all
+from staged_trees import PART_BYTES, copies, expected, source_of, stage_all
 
-from headrace.data.staging import copying, journal, sources_of, stage, unstage
+from headrace.data.staging import sources_of, stage, stage_folder, unstage
 from headrace.data.storage import open_file
 from headrace.errors import ChangedError, EmptyDatasetError, NotFoundError, ReadError, UsageError, WriteError
 
-JOURNAL = Path(".headrace-stage", "journal")
+MANIFEST = Path(".headrace-stage", "manifest.json")
 
 
 def test_copies_are_the_sources_byte_for_byte(source, to):
@@ -98,12 +97,12 @@ def test_bytes_that_do_not_come_back_are_an_error_and_no_copy(source, to, monkey
     def write_wrongly(descriptor: int, data: memoryview, at: int) -> None:
         os.pwrite(descriptor, bytes([data[0] ^ 1]) + bytes(data[1:]), at)
 
-    monkeypatch.setattr(copying, "write_all", write_wrongly)
+    monkeypatch.setattr(stage_folder, "write_all", write_wrongly)
     with pytest.raises(WriteError, match=r"expected the bytes of .* to come back, got others\. Check the disk"):
         stage_all(source, to)
     assert not [entry for entry in copies(to).values() if isinstance(entry[0], bytes) and entry[0] != b""]
     monkeypatch.undo()
-    monkeypatch.setattr("headrace.data.staging.source_files.PART_BYTES", 64 << 10)
+    monkeypatch.setattr(stage_folder, "PART_BYTES", PART_BYTES)
     stage_all(source, to)
     assert copies(to) == expected(source)
 
@@ -130,8 +129,8 @@ def test_files_that_came_later_are_refused_but_for_indices(source, to):
 def test_a_folder_of_another_user_in_memory_is_refused(source, to, monkeypatch, in_memory):
     stage_all(source, to)
     owner = os.geteuid()
-    monkeypatch.setattr(journal, "is_in_memory", lambda _: in_memory)
-    monkeypatch.setattr(journal.os, "geteuid", lambda: 4711)
+    monkeypatch.setattr(stage_folder, "is_in_memory", lambda _: in_memory)
+    monkeypatch.setattr(stage_folder.os, "geteuid", lambda: 4711)
     for folder in (to, to / ".headrace-stage"):
         os.chown(folder, owner or 4712, -1)
     if not in_memory:
@@ -161,14 +160,14 @@ def test_nothing_is_written_through_a_link(source, to, tmp_path):
 
 
 def test_a_source_that_is_being_written_is_an_error(source, to, monkeypatch):
-    real = copying.write_all
+    real = stage_folder.write_all
 
     def write_meanwhile(descriptor: int, data: memoryview, at: int) -> None:
         real(descriptor, data, at)
         with open(source / "large", "ab") as file:
             file.write(b"more")
 
-    monkeypatch.setattr(copying, "write_all", write_meanwhile)
+    monkeypatch.setattr(stage_folder, "write_all", write_meanwhile)
     with pytest.raises(ChangedError, match=r"got one that changed while it was staged\. Stage again"):
         stage(sources_of([str(source / "large")]), to=str(to), threads=1)
 
@@ -250,41 +249,31 @@ def test_arguments_are_checked(source, to, tmp_path):
     assert not to.exists()
 
 
-def checked(data):
-    """Each line with the checksum that it should have."""
-    return b"".join(b"%s %08x\n" % (line, zlib.crc32(line)) for line in data.splitlines())
+def checked(text):
+    """A manifest with the checksum that it should have."""
+    return b"%08x\n%s" % (zlib.crc32(text), text)
 
 
 def bare(data):
-    return b"".join(line.rpartition(b" ")[0] + b"\n" for line in data.splitlines())
+    return data.partition(b"\n")[2]
 
 
-def test_a_journal_that_was_cut_short_is_gone_on_with(source, to):
+def test_a_full_disk_damages_no_manifest(source, to, monkeypatch):
     stage_all(source, to)
-    journal = to / JOURNAL
-    lines = journal.read_bytes().splitlines(keepends=True)
-    files = [json.loads(line.rpartition(b" ")[0]) for line in lines[1:] if b'"file"' in line]
-    journal.write_bytes(b"".join(lines)[:-7])
-    (to / files[-1]["file"]).unlink()  # which has no name before its line is there
-    report = stage_all(source, to)
-    assert report.copied == 1
-    assert copies(to) == expected(source)
+    sound = (to / MANIFEST).read_bytes()
+    (source / "added").write_bytes(b"added")
+    real = os.fsync
 
+    def fsync(descriptor: int) -> None:
+        os.ftruncate(descriptor, 9)
+        raise OSError(28, "No space left on device")
 
-def test_a_line_that_a_full_disk_cut_short_damages_no_journal(source, to, monkeypatch):
-    real, cut = journal.write_all, []
-
-    def write(descriptor: int, data: memoryview, at: int) -> None:
-        if not cut and at > 0:
-            cut.append(at)
-            real(descriptor, data[:9], at)
-            raise OSError(28, "No space left on device")
-        real(descriptor, data, at)
-
-    monkeypatch.setattr(journal, "write_all", write)
-    with pytest.raises(WriteError, match=r"journal: could not be written: No space left on device\. Free space"):
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(WriteError, match=r"could not be written: No space left on device\. Free space"):
         stage_all(source, to)
-    stage_all(source, to)
+    assert (to / MANIFEST).read_bytes() == sound
+    monkeypatch.setattr(os, "fsync", real)
+    assert stage_all(source, to).copied == 1
     assert copies(to) == expected(source)
     assert unstage(str(to)).left == []
 
@@ -293,24 +282,25 @@ def test_a_line_that_a_full_disk_cut_short_damages_no_journal(source, to, monkey
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda data: checked(bare(data).replace(b"stage 4", b"stage 9")), "another version, 'headrace stage 9'"),
-        (lambda data: checked(b"{" + bare(data)), "line 1: Expecting property name"),
-        (lambda data: b"{" + data, "line 1: does not fit its checksum"),
-        (lambda data: data.replace(b'"size"', b'"sized"'), r"line \d+: does not fit its checksum"),
-        (lambda data: data + b'{"file": "source/large"}\n', r"line \d+: does not fit its checksum"),
+        (lambda data: checked(bare(data).replace(b"stage 5", b"stage 9")), "another version, 'headrace stage 9'"),
+        (lambda data: checked(b"{" + bare(data)), "Expecting property name"),
+        (lambda data: data[:-7], "does not fit its checksum"),
+        (lambda data: data + b" ", "does not fit its checksum"),
+        (lambda data: b"", "does not fit its checksum"),
         (
             lambda data: checked(bare(data).replace(b'"source/large"', b'"../large"')),
             r"names '\.\./large', which no copy is called",
         ),
         (lambda data: checked(bare(data).replace(b'"source/large"', b'"/etc/passwd"')), "names '/etc/passwd'"),
-        (lambda data: checked(bare(data) + b'{"what": 1}\n'), "is no record"),
-        (lambda data: checked(b"[]\n"), "line 1: is no header"),
+        (lambda data: checked(bare(data).replace(b'"sources": {"source"', b'"sources": {".."')), r"names '\.\.'"),
+        (lambda data: checked(bare(data).replace(b'"made": true', b'"made": 1')), r"Expected `bool`"),
+        (lambda data: checked(b"[]"), "Expected `object`"),
     ],
 )
 @pytest.mark.parametrize("work", ["stage", "unstage"])
-def test_a_journal_that_cannot_be_used_is_an_error(source, to, change, words, work):
+def test_a_manifest_that_cannot_be_used_is_an_error(source, to, change, words, work):
     stage_all(source, to)
-    (to / JOURNAL).write_bytes(change((to / JOURNAL).read_bytes()))
+    (to / MANIFEST).write_bytes(change((to / MANIFEST).read_bytes()))
     before = copies(to)
     with pytest.raises(WriteError, match=words):
         stage_all(source, to) if work == "stage" else unstage(str(to))

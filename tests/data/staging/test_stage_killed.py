@@ -11,7 +11,7 @@ import pytest
 from killed_forks import count_calls, is_killed_at_call, is_killed_within
 from staged_trees import copies, expected, stage_all
 
-from headrace.data.staging import StageReport, sources_of, stage, unstage
+from headrace.data.staging import StageReport, sources_of, stage, stage_folder, unstage
 from headrace.errors import WriteError
 
 MOMENTS, MOMENTS_LONG = 3, 50
@@ -91,9 +91,7 @@ def check_and_go_on_replaced(source: Path, to: Path) -> None:
 
 def test_a_copy_still_counts_while_a_newer_one_is_incomplete(source, to, monkeypatch):
     """Of a large file that changed, whose new copy failed after its first part."""
-    from headrace.data.staging import copying
-
-    real, written = copying.write_all, []
+    real, written = stage_folder.write_all, []
 
     def write(descriptor: int, data: memoryview, at: int) -> None:
         written.append(at)
@@ -104,10 +102,10 @@ def test_a_copy_still_counts_while_a_newer_one_is_incomplete(source, to, monkeyp
     only = source / "large"
     stage_one(only, to)
     only.write_bytes(only.read_bytes()[::-1])
-    monkeypatch.setattr(copying, "write_all", write)
+    monkeypatch.setattr(stage_folder, "write_all", write)
     with pytest.raises(WriteError, match="No space left on device"):
         stage_one(only, to)
-    monkeypatch.setattr(copying, "write_all", real)
+    monkeypatch.setattr(stage_folder, "write_all", real)
     shutil.copytree(to, to.with_name("again"))
     report = stage_one(only, to)
     assert (report.copied, report.repaired) == (1, [])
@@ -115,11 +113,10 @@ def test_a_copy_still_counts_while_a_newer_one_is_incomplete(source, to, monkeyp
     assert unstage(str(to.with_name("again")))[1:] == (1, only.stat().st_size, [])
 
 
-def test_parts_that_are_there_are_not_copied_again(source, to, monkeypatch):
-    """Of a large file, which is killed after its first part."""
-    from headrace.data.staging import copying
-
-    real, written = copying.write_all, []
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_parts_that_are_there_are_not_copied_again(source, to, monkeypatch, is_damaged):
+    """Of a large file, which is killed after its first part; that is copied again if its bytes have changed."""
+    real, written = stage_folder.write_all, []
 
     def write(descriptor: int, data: memoryview, at: int) -> None:
         written.append(at)
@@ -128,13 +125,16 @@ def test_parts_that_are_there_are_not_copied_again(source, to, monkeypatch):
         real(descriptor, data, at)
 
     only = source / "large"
-    monkeypatch.setattr(copying, "write_all", write)
+    monkeypatch.setattr(stage_folder, "write_all", write)
     with pytest.raises(OSError, match="No space left on device"):
         stage_one(only, to)
-    monkeypatch.setattr(copying, "write_all", lambda *args: (written.append(args[2]), real(*args)))
+    if is_damaged:
+        (partial,) = to.rglob("*.partial")
+        partial.write_bytes(b"x" + partial.read_bytes()[1:])
+    monkeypatch.setattr(stage_folder, "write_all", lambda *args: (written.append(args[2]), real(*args)))
     written.clear()
     stage_one(only, to)
-    assert written == [64 << 10, 128 << 10]
+    assert written == [*([0] if is_damaged else []), 64 << 10, 128 << 10]
     assert (to / "large").read_bytes() == only.read_bytes()
 
 

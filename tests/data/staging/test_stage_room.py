@@ -113,7 +113,7 @@ def test_a_tmpfs_that_is_too_small_is_left_as_it_was(tmp_path, to):
 
 def test_a_file_system_that_fills_up_meanwhile(source, to, monkeypatch):
     """What was complete by then is kept."""
-    from staged_trees import PART_BYTES, copies, expected, stage_all
+    from staged_trees import copies, expected, stage_all
 
     real, left = os.pwrite, [12]
 
@@ -123,7 +123,6 @@ def test_a_file_system_that_fills_up_meanwhile(source, to, monkeypatch):
             raise OSError(28, "No space left on device")
         return real(descriptor, data, at)
 
-    monkeypatch.setattr("headrace.data.staging.copying.FILE_BYTES", PART_BYTES // 4)
     monkeypatch.setattr(os, "pwrite", write)
     with pytest.raises(WriteError, match=r"No space left on device\. Free space there and run it again: what is compl"):
         stage_all(source, to)

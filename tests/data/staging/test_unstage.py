@@ -9,7 +9,7 @@ import pytest
 from staged_trees import copies, stage_all
 
 from headrace.data.staging import unstage
-from headrace.data.staging.journal import locked_folder
+from headrace.data.staging.stage_folder import locked_folder
 from headrace.errors import NotFoundError, WriteError
 
 

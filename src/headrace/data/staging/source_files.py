@@ -7,7 +7,6 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from rich.filesize import decimal
@@ -21,19 +20,16 @@ from headrace.system import memory, mounts, read_text
 
 STAGE_FOLDER = b".headrace-stage"
 """Private folder in the folder of copies."""
-PART_BYTES = 64 << 20
-"""Size of the parts in which several threads copy large files, and resume them after a kill."""
-RESERVE_BYTES, RESERVE_SHARE = 1 << 30, 0.1
+_RESERVE_BYTES, _RESERVE_SHARE = 1 << 30, 0.1
 """Default reserve for other programs: a share of all memory, and at least these bytes."""
 _PAGE_BYTES = 4096
 """Allocation unit of files on tmpfs and most disks."""
+_INDEX = os.fsencode(INDEX_SUFFIXES[0])
 Version = tuple[int, int]
 """Size and modification time (ns) of a file, which show a change."""
-_INDEX = os.fsencode(INDEX_SUFFIXES[0])
 
 
-@dataclass(frozen=True)
-class StageSource:
+class StageSource(NamedTuple):
     path: bytes
     """Absolute path of a folder or a file."""
     name: bytes
@@ -60,17 +56,16 @@ def sources_of(paths: Sequence[str], *, only: Sequence[tuple[bytes, ...] | None]
             raise NotFoundError(f"{path}: expected a file or a folder to stage, got nothing. Check the path")
         if not os.path.isdir(path) and not os.path.isfile(path):
             raise UsageError(f"{path}: expected a file or a folder to stage, got a special file")
-        whole = os.fsencode(os.path.abspath(path))
-        last = os.path.basename(whole) or b"root"
+        full = os.fsencode(os.path.abspath(path))
+        last = os.path.basename(full) or b"root"
         names = itertools.chain([last], (b"%d/%s" % (number, last) for number in itertools.count(2)))
         name = next(name for name in names if name.partition(b"/")[0] not in taken)
         taken.add(name.partition(b"/")[0])
-        sources.append(StageSource(whole, name, wanted))
+        sources.append(StageSource(full, name, wanted))
     return sources
 
 
-@dataclass(frozen=True)
-class SourceFile:
+class SourceFile(NamedTuple):
     """File to copy to the folder of copies."""
 
     path: bytes
@@ -86,25 +81,6 @@ class SourceFile:
         return self.size, self.mtime_ns
 
 
-class FilePart(NamedTuple):
-    file: SourceFile
-    number: int
-    at: int
-    length: int
-
-
-def part_count(size: int) -> int:
-    """Return the number of parts of a file; an empty file has one."""
-    return -(-size // PART_BYTES) or 1
-
-
-def parts_of(file: SourceFile) -> Iterator[FilePart]:
-    """Split a file into parts."""
-    for number in range(part_count(file.size)):
-        at = number * PART_BYTES
-        yield FilePart(file, number, at, min(PART_BYTES, file.size - at))
-
-
 class StageListing:
     """All regular files of sources, also through links, with size and modification time."""
 
@@ -113,7 +89,8 @@ class StageListing:
 
         Raises ReadError, or EmptyDatasetError if there are no files.
         """
-        self.files: list[SourceFile] = []
+        self.files: dict[bytes, SourceFile] = {}
+        """Files by path of the copy."""
         self.folders: list[bytes] = []
         """Folders relative to the folder of copies; empty ones count, since they may be classes."""
         self.skipped: Counter[str] = Counter()
@@ -165,7 +142,7 @@ class StageListing:
         except OSError as error:
             raise read_error(path, 0, error) from error
         mode = stat.S_IMODE(status.st_mode) & 0o777 | 0o600
-        self.files.append(SourceFile(name, path, status.st_size, status.st_mtime_ns, mode))
+        self.files[name] = SourceFile(name, path, status.st_size, status.st_mtime_ns, mode)
 
 
 def expect_room(folder: bytes, sizes: Sequence[int], there: int, *, reserve_bytes: int | None) -> None:
@@ -174,8 +151,8 @@ def expect_room(folder: bytes, sizes: Sequence[int], there: int, *, reserve_byte
     if need <= 0:
         return
     status, known = os.statvfs(folder), memory() if is_in_memory(folder) else None
-    free, share = status.f_bavail * status.f_frsize, 0 if known is None else int(known.total_bytes * RESERVE_SHARE)
-    reserve = max(RESERVE_BYTES, share) if reserve_bytes is None else reserve_bytes
+    free, share = status.f_bavail * status.f_frsize, 0 if known is None else int(known.total_bytes * _RESERVE_SHARE)
+    reserve = max(_RESERVE_BYTES, share) if reserve_bytes is None else reserve_bytes
     if known is None:
         rooms = [("the file system", free, reserve)]
     else:

@@ -17,18 +17,24 @@ from headrace.data.sources.file_kind import ROW_KINDS, kind_of
 from headrace.data.sources.image_folders import ALL_FILES, split_pattern
 from headrace.data.sources.pack_source import pack_files
 from headrace.data.sources.path_root import Root
-from headrace.data.staging.copying import FileCopier, StageReport, units
-from headrace.data.staging.journal import StageJournal, locked_folder, partial_name
 from headrace.data.staging.source_files import (
     STAGE_FOLDER,
+    SourceFile,
     StageListing,
     StageSource,
     Version,
     expect_room,
-    parts_of,
     sources_of,
 )
-from headrace.data.storage.file_writing import PARTIAL_SUFFIX, writing
+from headrace.data.staging.stage_folder import (
+    FileCopier,
+    StageFolder,
+    StageReport,
+    locked_folder,
+    partial_name,
+    parts_of,
+)
+from headrace.data.storage.file_writing import PARTIAL_SUFFIX
 from headrace.data.storage.open_file import printable_path
 from headrace.data.storage.paths import local_path, resolve_paths
 from headrace.data.storage.sidecar import INDEX_SUFFIXES
@@ -78,34 +84,32 @@ def stage(
         stop=stop,
         tick=None if tick is None else partial(tick, report),
     )
-    with locked_folder(os.fsencode(report.to), wait=True) as journal:
-        root, named = journal.folders.root.path, {os.fsdecode(each.name): os.fsdecode(each.path) for each in sources}
-        _expect_same_sources(journal, named)
+    root, named = os.fsencode(report.to), {os.fsdecode(each.name): os.fsdecode(each.path) for each in sources}
+    with locked_folder(root, wait=True) as folder:
+        _expect_same_sources(folder, named, report.to)
         listing, there = StageListing(sources), _existing(root)
-        names, unchanged = {file.path for file in listing.files}, journal.unchanged(there)
-        changed = names & journal.files.keys() & there.keys() - unchanged
-        _expect_ours(journal, there, unchanged | changed)
-        report.files, report.bytes = len(names), sum(file.size for file in listing.files)
+        files, unchanged = listing.files, folder.unchanged(there)
+        changed = files.keys() & folder.files.keys() & there.keys() - unchanged
+        _expect_ours(folder, there, unchanged | changed, report.to)
+        report.files, report.bytes = len(files), sum(file.size for file in files.values())
         report.skipped = dict(listing.skipped)
-        kept = [file for file in listing.files if file.path in unchanged and there[file.path] == file.version]
-        copier = FileCopier(journal, report, stop)
+        kept = {path for path in unchanged & files.keys() if there[path] == files[path].version}
+        copier = FileCopier(folder, report, stop)
         if verify:
-            work(kept, lambda file: None if copier.is_intact(file) else changed.add(file.path))
-            kept = [file for file in kept if file.path not in changed]
-        report.kept, report.kept_bytes = len(kept), sum(file.size for file in kept)
+            work(kept, lambda path: None if copier.is_intact(files[path]) else changed.add(path))
+            kept -= changed
+        report.kept, report.kept_bytes = len(kept), sum(files[path].size for path in kept)
         report.repaired = sorted(map(printable_path, changed))
-        remaining = names.difference(file.path for file in kept)
-        copy = [file for file in listing.files if file.path in remaining]
-        taken = journal.clear_partial({partial_name(file) for file in copy})
-        expect_room(root, [file.size for file in copy], taken, reserve_bytes=reserve_bytes)
-        if journal.sources is None:
-            journal.begin(named)
-        gone = journal.files.keys() - names
+        remaining = [file for path, file in files.items() if path not in kept]
+        taken = folder.clear({partial_name(file) for file in remaining})
+        expect_room(root, [file.size for file in remaining], taken, reserve_bytes=reserve_bytes)
+        gone = folder.files.keys() - files.keys()
         report.gone = len(gone & there.keys())
-        _remove(journal, gone, there)
+        _remove(folder, gone, there)
+        folder.write(named, {path: _versions(file, there.get(path), folder) for path, file in files.items()})
         for path in listing.folders:
-            journal.folders.open(path)
-        work(units([part for file in copy for part in parts_of(file)]), copier.copy)
+            folder.folders.open(path)
+        work((part for file in remaining for part in parts_of(file)), copier.copy)
     report.wall_s = time.perf_counter() - begin
     return report
 
@@ -122,13 +126,12 @@ def _expect_apart(sources: Sequence[StageSource], to: str) -> None:
             )
 
 
-def _expect_same_sources(journal: StageJournal, named: dict[str, str]) -> None:
-    if journal.sources is not None and journal.sources != named:
-        here, staged = (", ".join(map(str, [*paths.values()][:_NAMED_MOST])) for paths in (named, journal.sources))
-        place = printable_path(journal.folders.root.path)
+def _expect_same_sources(folder: StageFolder, named: dict[str, str], to: str) -> None:
+    if folder.sources is not None and folder.sources != named:
+        here, staged = (", ".join([*paths.values()][:_NAMED_MOST]) for paths in (named, folder.sources))
         raise WriteError(
-            f"{place}: expected copies of {here}, got those of {staged}. Stage into another folder, or remove them "
-            f"first: headrace unstage {place}"
+            f"{to}: expected copies of {here}, got those of {staged}. Stage into another folder, or remove them "
+            f"first: headrace unstage {to}"
         )
 
 
@@ -153,16 +156,17 @@ def _existing(root: bytes) -> Existing:
     return found
 
 
-def _expect_ours(journal: StageJournal, there: Existing, ours: Set[bytes]) -> None:
+def _expect_ours(folder: StageFolder, there: Existing, ours: Set[bytes], to: str) -> None:
     """Raise WriteError for links, and for files that were not staged, except indices next to copies."""
-    root, known = printable_path(journal.folders.root.path), journal.files
     found = [
-        path for path, version in there.items() if version is None or not (path in ours or _is_index_of(path, known))
+        path
+        for path, version in there.items()
+        if version is None or not (path in ours or _is_index_of(path, folder.files))
     ]
     if found:
         some = ", ".join(map(printable_path, found[:_NAMED_MOST])) + (", …" if len(found) > _NAMED_MOST else "")
         raise WriteError(
-            f"{root}: expected a new folder, or one that only staging has written, got {len(found):,} other files: "
+            f"{to}: expected a new folder, or one that only staging has written, got {len(found):,} other files: "
             f"{some}. Move them away, or stage into another folder"
         )
 
@@ -176,14 +180,18 @@ def _is_index_of(path: bytes, known: Container[bytes]) -> bool:
     return False
 
 
-def _remove(journal: StageJournal, paths: Container[bytes], there: Existing) -> None:
+def _versions(file: SourceFile, version: Version | None, folder: StageFolder) -> list[Version]:
+    """Return the versions that a copy may have, which has this `version` until the file is copied."""
+    return [file.version, *(each for each in folder.files.get(file.path, ()) if each == version != file.version)]
+
+
+def _remove(folder: StageFolder, paths: Container[bytes], there: Existing) -> None:
     """Remove the indices next to copies, then the copies. Raises WriteError."""
     for path in sorted(there, key=lambda path: path in paths):
         if path in paths or _is_index_of(path, paths):
-            folder, name = journal.folders.find(os.path.dirname(path)), os.path.basename(path)
-            if folder is not None:
-                with writing(folder.place(name)), suppress(FileNotFoundError):
-                    os.unlink(name, dir_fd=folder.descriptor)
+            above, name = folder.folders.find(os.path.dirname(path)), os.path.basename(path)
+            if above is not None:
+                above.remove(name)
 
 
 class UnstageReport(NamedTuple):
@@ -198,36 +206,31 @@ def unstage(to: str, *, force: bool = False) -> UnstageReport:
     """Remove the copies that `stage` made in the folder `to`, and nothing else.
 
     Also remove the indices that were built next to the copies, folders left empty, and `to` itself if staging created
-    it. A copy that was written since then stays, with its journal entry, unless `force` is set. Other files always
-    stay, and nothing is removed through a link.
+    it. A copy that was written since then stays, with its entry in the manifest, unless `force` is set. Other files
+    always stay, and nothing is removed through a link.
 
-    Raises NotFoundError if nothing is staged, or WriteError: another process stages there, the journal is damaged, or a
-    file cannot be removed.
+    Raises NotFoundError if nothing is staged, or WriteError: another process stages there, the manifest is damaged, or
+    a file cannot be removed.
     """
     place = os.path.abspath(to)
     root = os.fsencode(place)
     if not os.path.isdir(os.path.join(root, STAGE_FOLDER)):
         raise NotFoundError(f"{place}: expected a folder that was staged into, got none. Check the path")
-    with locked_folder(root, wait=False) as journal:
+    with locked_folder(root, wait=False) as folder:
         there = _existing(root)
-        left = [] if force else sorted((journal.files.keys() & there.keys()) - journal.unchanged(there))
-        paths = journal.files.keys() - left
-        _remove(journal, paths, there)
-        _remove_folders(journal)
+        left = [] if force else sorted((folder.files.keys() & there.keys()) - folder.unchanged(there))
+        paths = folder.files.keys() - left
+        _remove(folder, paths, there)
+        for name in folder.sources or ():  # the empty folders of the copies, deepest first
+            top = os.path.join(root, os.fsencode(name))
+            below = [] if os.path.islink(top) else [each for each, _, _ in os.walk(top, topdown=False)]
+            for each in [*below, os.path.dirname(top)]:
+                with suppress(OSError):  # not empty, gone, or a link
+                    os.rmdir(each)
         if not left:
-            journal.remove()
+            folder.remove()
     sizes = [version[0] if (version := there[path]) else 0 for path in paths & there.keys()]
     return UnstageReport(place, len(sizes), sum(sizes), [*map(printable_path, left)])
-
-
-def _remove_folders(journal: StageJournal) -> None:
-    """Remove the empty folders of the copies, deepest first."""
-    for name in journal.sources or ():
-        top = os.path.join(journal.folders.root.path, os.fsencode(name))
-        below = [] if os.path.islink(top) else [folder for folder, _, _ in os.walk(top, topdown=False)]
-        for folder in [*below, os.path.dirname(top)]:
-            with suppress(OSError):  # not empty, gone, or a link
-                os.rmdir(folder)
 
 
 def stage_dataset(where: Where, *, root: Root | None, to: str | os.PathLike[str]) -> tuple[Where, Root | None]:
@@ -235,9 +238,9 @@ def stage_dataset(where: Where, *, root: Root | None, to: str | os.PathLike[str]
 
     Raises UsageError, NotFoundError, and as `stage` does.
     """
-    folder = os.path.abspath(local_path(to, "a folder as stage="))
+    target = os.path.abspath(local_path(to, "a folder as stage="))
     if isinstance(where, Mapping):
-        return _stage_matched({name: local_path(path, _EXPECTED) for name, path in where.items()}, folder), root
+        return _stage_matched({name: local_path(path, _EXPECTED) for name, path in where.items()}, target), root
     paths = _paths(where)
     roots = [] if root is None else _paths(root)
     for path in paths if root is None else ():
@@ -248,8 +251,8 @@ def stage_dataset(where: Where, *, root: Root | None, to: str | os.PathLike[str]
                 f"folder or archives they are in"
             )
     sources = sources_of([*paths, *roots, *map(str, pack_files(paths))])
-    stage(sources, to=folder)
-    copies = [source.copy_in(folder) for source in sources[: len(paths) + len(roots)]]
+    stage(sources, to=target)
+    copies = [source.copy_in(target) for source in sources[: len(paths) + len(roots)]]
     return _as_given(copies[: len(paths)]), None if root is None else _as_given(copies[len(paths) :])
 
 
@@ -263,18 +266,18 @@ def _as_given(copies: list[str]) -> str | list[str]:
     return copies[0] if len(copies) == 1 else copies
 
 
-def _stage_matched(columns: Mapping[str, str], folder: str) -> dict[str, str]:
+def _stage_matched(columns: Mapping[str, str], target: str) -> dict[str, str]:
     """Stage the files that patterns match; copies keep their paths relative to a pattern's folder."""
     split = [split_pattern(where) for where in columns.values()]
-    if glob.has_magic(folder) and any(pattern != ALL_FILES for _, pattern in split):
-        raise UsageError(f"stage: expected a folder without any of * ? [ beside patterns, got {folder!r}")
+    if glob.has_magic(target) and any(pattern != ALL_FILES for _, pattern in split):
+        raise UsageError(f"stage: expected a folder without any of * ? [ beside patterns, got {target!r}")
     only: list[tuple[bytes, ...] | None] = []
     for root, pattern in split:
         found = [] if pattern == ALL_FILES else glob.glob(pattern, root_dir=root, recursive=True)
         names = sorted(os.fsencode(name) for name in found if os.path.isfile(os.path.join(root, name)))
         only.append(None if pattern == ALL_FILES else tuple(names))
     sources = sources_of([root for root, _ in split], only=only)
-    stage(sources, to=folder)
-    copies = [source.copy_in(folder) for source in sources]
+    stage(sources, to=target)
     patterns = ["" if pattern == ALL_FILES else f"/{pattern}" for _, pattern in split]
+    copies = [source.copy_in(target) for source in sources]
     return {name: copy + pattern for name, copy, pattern in zip(columns, copies, patterns, strict=True)}

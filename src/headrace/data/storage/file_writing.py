@@ -247,6 +247,26 @@ class OutputFolder(DescriptorOwner):
         except OSError as error:
             raise write_error(self.place(name), error) from error
 
+    @contextmanager
+    def opened(self, name: bytes, flags: int, mode: int = 0o600) -> Iterator[int]:
+        """Open the file `name`, which must be no link. Raises WriteError, also for an OSError meanwhile."""
+        with writing(self.place(name)):
+            descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=self.descriptor)
+            try:
+                yield descriptor
+            finally:
+                os.close(descriptor)
+
+    def move(self, name: bytes, folder: OutputFolder, to: bytes) -> None:
+        """Rename the entry `name` to `to` in another folder, in place of an entry there. Raises WriteError."""
+        with writing(folder.place(to)):
+            os.rename(name, to, src_dir_fd=self.descriptor, dst_dir_fd=folder.descriptor)
+
+    def remove(self, name: bytes) -> None:
+        """Remove the entry `name` if it is there, unless it is a folder. Raises WriteError."""
+        with writing(self.place(name)), suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self.descriptor)
+
     def place(self, name: bytes) -> bytes:
         """Return the path of the entry `name`, for messages."""
         return os.path.join(self.path, name)
