@@ -18,8 +18,7 @@ from headrace.system import Stop, work_through
 
 T = TypeVar("T")
 
-_INDEXING_THREADS = 8  # a scan waits for the disk, not the CPU
-_REMOTE_INDEXING_THREADS = 32  # an object's scan waits for one response after another
+_INDEXING_THREADS, _REMOTE_INDEXING_THREADS = 8, 32
 _MEASURED_S = 2.0
 """Seconds of scanning before the pace is good enough to estimate the time left."""
 _LONG_S = 10.0
@@ -167,11 +166,6 @@ def scan_gap_bytes() -> int | None:
     return None if scan is None else scan[0].gap_bytes
 
 
-def indexing_threads(paths: Sequence[FilePath]) -> int:
-    """Return how many of these archives to index at once."""
-    return _INDEXING_THREADS if all(isinstance(path, str) for path in paths) else _REMOTE_INDEXING_THREADS
-
-
 def open_each(
     paths: Sequence[FilePath],
     open_one: Callable[[FilePath], T],
@@ -179,23 +173,43 @@ def open_each(
     cache: str | None,
     budget: ScanBudget | None = None,
 ) -> list[T]:
-    """Return `open_one` of each archive, in order, several at once.
+    """Return `open_one` of each archive, in order, several at once, as `scan_each` does.
 
-    If scanning objects without an index takes long, log records report the time left. Raises the first error, and
-    UsageError if that takes more than `budget`.
+    If scanning objects without an index takes long, log records report the time left.
     """
     if len(paths) == 1 and isinstance(paths[0], str):
         return [open_one(paths[0])]
-    progress, found = ScanProgress(), dict[int, T]()
     remote = [path for path in paths if not isinstance(path, str)]
+    progress = ScanProgress()
     progress.expect(remote, cache=cache)
-    log = ScanLog(remote)
+    return scan_each(paths, open_one, progress, expected=remote, tick=ScanLog(remote).look, budget=budget)
 
-    def tick() -> None:
+
+def scan_each(
+    paths: Sequence[FilePath],
+    open_one: Callable[[FilePath], T],
+    progress: ScanProgress,
+    *,
+    expected: Sequence[FilePath],
+    tick: Callable[[ScanState], None] | None,
+    budget: ScanBudget | None,
+    threads: int | None = None,
+) -> list[T]:
+    """Return `open_one` of each archive, in order, in several threads, and call `tick` periodically.
+
+    `expected`: archives whose scans `progress` expects. `threads`: files at once; None: 8, or 32 with objects, since a
+    scan waits for the disk or the store, not the CPU. Raises the first error, and UsageError beyond `budget`.
+    """
+    found, is_local = dict[int, T](), all(isinstance(path, str) for path in paths)
+    if threads is None:
+        threads = _INDEXING_THREADS if is_local else _REMOTE_INDEXING_THREADS
+
+    def look() -> None:
         state = progress.state()
-        log.look(state)
+        if tick is not None:
+            tick(state)
         if budget is not None:
-            budget.check(state, remote)
+            budget.check(state, expected)
 
     def work(number: int) -> None:
         with progress.scan(paths[number]):
@@ -205,10 +219,10 @@ def open_each(
         range(len(paths)),
         work,
         name="index",
-        threads=min(indexing_threads(paths), len(paths)),
-        one_is_here=not progress.state().archives,
+        threads=min(threads, len(paths)),
+        one_is_here=is_local or not progress.state().archives,
         stop=progress.stop,
-        tick=tick,
+        tick=look,
     )
     return [found[number] for number in range(len(paths))]
 

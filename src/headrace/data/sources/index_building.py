@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from headrace.data.archives.archive_index import ArchiveKind
-from headrace.data.archives.archive_scans import ScanBudget, ScanProgress, ScanState, indexing_threads
+from headrace.data.archives.archive_scans import ScanBudget, ScanProgress, ScanState, scan_each
 from headrace.data.archives.merged_index import MergedFile, check_merged_target, write_merged_index
 from headrace.data.archives.tar_index import TAR
 from headrace.data.archives.zip_index import ZIP
@@ -28,7 +28,6 @@ from headrace.data.storage.paths import local_path, resolve_paths, suggest_path
 from headrace.data.storage.sidecar import FileIdentity, identify_archive, identify_closely, sidecar_places
 from headrace.errors import DatasetError, EmptyDatasetError, HeadraceError, NotFoundError, UsageError
 from headrace.stores import is_remote
-from headrace.system import work_through
 
 
 class IndexCounts(NamedTuple):
@@ -93,42 +92,22 @@ def build_indices(
 ) -> list[IndexOutcome]:
     """Build the missing indices, several at once, and return the outcome for each file, in the order of `paths`.
 
-    `threads`: files at once; None: 8, or 32 for objects, since a scan waits for the disk or the store, not the CPU.
     `tick` is called periodically with the progress of the scans. A file that cannot be indexed does not stop the
-    others. Raises UsageError if scans in stores exceed `budget`. `gap_bytes`: as `ScanProgress` takes it.
+    others. `threads`, `budget`: as `scan_each` takes them; `gap_bytes`: as `ScanProgress` does. Raises UsageError.
     """
-    done: dict[int, IndexOutcome] = {}
-    threads = indexing_threads(paths) if threads is None else threads
     progress = ScanProgress(gap_bytes=gap_bytes)
     progress.expect(paths, cache=cache)
 
-    def work(number: int) -> None:
+    def index(path: FilePath) -> IndexOutcome:
         try:
-            with progress.scan(paths[number]):
-                done[number] = index_file(paths[number], cache=cache)
+            return index_file(path, cache=cache)
         except HeadraceError as error:
-            done[number] = UnindexedFile(str(paths[number]), error)
-
-    def look() -> None:
-        state = progress.state()
-        if tick is not None:
-            tick(state)
-        if budget is not None:
-            budget.check(state, paths)
+            return UnindexedFile(str(path), error)
 
     with warnings.catch_warnings():
         # Elsewhere, an index that cannot be cached is a warning; here, the index is all that the caller wants.
         warnings.filterwarnings("error", message="the index of ", category=UserWarning)
-        work_through(
-            range(len(paths)),
-            work,
-            name="index",
-            threads=min(threads, len(paths)),
-            one_is_here=all(isinstance(path, str) for path in paths),
-            stop=progress.stop,
-            tick=look,
-        )
-    return [done[number] for number in range(len(paths))]
+        return scan_each(paths, index, progress, expected=paths, tick=tick, budget=budget, threads=threads)
 
 
 def index_written(path: ObjectPath, copy: str) -> None:
