@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -17,7 +18,7 @@ from headrace.data.storage.open_file import FilePath, folder_of
 from headrace.data.storage.paths import local_path
 from headrace.data.table import PathRoot, SampleTable
 from headrace.errors import UsageError
-from headrace.stores import is_remote
+from headrace.stores import is_remote, show_address
 
 Path: TypeAlias = str | os.PathLike[str]
 Stem: TypeAlias = Literal["last-dot"]
@@ -41,6 +42,9 @@ ARGUMENT_NEEDS = {
 OF_STORES = ("store_options", "store", "retry_for", "verify")
 """Arguments for data in stores, or for sources that name such data."""
 _EXPECTED = "a path, a pattern or a list of paths, or samples in memory"
+_PIPE, _LIST = "pipe:", "::"
+_SHARD = re.compile(r"\.(tar|tgz|zip)\b|^\w+://|^pipe:", re.IGNORECASE)
+_ADDRESS = re.compile(r"\w+://[^\s'\"|;<>]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,3 +174,23 @@ class OpenableSource:
     open: Callable[[], SampleTable]
     labelled: bool = False
     """True if `classes=` names classes of a label column, rather than class folders."""
+
+
+def refuse_shard_commands(parts: Sequence[Any]) -> None:
+    """Raise UsageError for a `pipe:` command or a `::` list in `parts`. It shows addresses without credentials."""
+    texts = [part for part in parts if isinstance(part, str)]
+    if joined := [text for text in texts if _is_list(text)]:
+        some = ", ".join(repr(show_address(each)) for each in joined[0].split(_LIST) if not each.startswith(_PIPE))
+        raise UsageError(f"expected addresses or paths, got shards joined by '::'. Give a list: hr.open([{some}, …])")
+    if commands := [text for text in texts if text.startswith(_PIPE)]:
+        address = _ADDRESS.search(commands[0])
+        such = f": hr.open({show_address(address[0])!r})" if address is not None else ""
+        raise UsageError(
+            "expected addresses or paths, got a `pipe:` command. Commands are not run here: samples are read at any "
+            f"place of a shard. Give the shards' own addresses or paths{such}; credentials, profiles and headers go "
+            "into store_options="
+        )
+
+
+def _is_list(text: str) -> bool:
+    return _LIST in text and all(map(_SHARD.search, text.split(_LIST))) and not os.path.lexists(text)

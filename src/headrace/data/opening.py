@@ -30,6 +30,7 @@ from headrace.data.open_arguments import (
     Path,
     Stem,
     path_of,
+    refuse_shard_commands,
     root_arguments,
     root_of,
     shown,
@@ -44,7 +45,6 @@ from headrace.data.sources.memory_samples import table_of_paths
 from headrace.data.sources.pack_source import INDEX, find_pack, shards_among
 from headrace.data.sources.path_root import FolderRoot, Root
 from headrace.data.sources.repository_files import files_of_split
-from headrace.data.sources.shard_commands import refuse_shard_commands
 from headrace.data.storage.open_file import FilePath, StoredPath, file_name
 from headrace.data.storage.paths import resolve_paths
 from headrace.data.table import SampleTable
