@@ -38,11 +38,6 @@ class _HeldBytes(ReadableFile):
     def read(self, offset: int, length: int) -> bytes:
         return self._data[offset : offset + length].tobytes()
 
-    def read_into(self, buffer: memoryview, offset: int) -> int:
-        data = self._data[offset : offset + len(buffer)]
-        buffer[: len(data)] = data.data
-        return len(data)
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BorrowedColumn(BytesInMemory):

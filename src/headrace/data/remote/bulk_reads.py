@@ -66,11 +66,6 @@ class HeldFile(ReadableFile):
             return self._file.read(offset, length)
         return bytes(data[start : start + length])
 
-    def read_into(self, buffer: memoryview, offset: int) -> int:
-        data = self.read(offset, len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
 
 class BulkBlock(NamedTuple):
     """Block of samples of a column, and their bytes."""

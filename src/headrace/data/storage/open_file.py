@@ -73,7 +73,9 @@ class ReadableFile(Protocol):
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
         """Fill `buffer` up to the file's end, and return the number of bytes. Raises ReadError."""
-        ...
+        data = self.read(offset, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
 
 class StoredPath(Protocol):
@@ -203,41 +205,35 @@ class OpenFile(DescriptorOwner):
         """Return the file's current status. Raises ReadError."""
         return self.read_by(os.fstat)
 
-    def read_by(self, read: Callable[[int], T]) -> T:
+    def read_by(self, read: Callable[[int], T], *, at: int = 0) -> T:
         """Return `read` of the descriptor, which it must not retain. Raises ReadError if it raises OSError."""
         try:
             return with_retries(lambda: read(self._handle), reopen=self._reopen)
         except OSError as error:
-            raise read_error(self.path, 0, error) from error
+            raise read_error(self.path, at, error) from error
 
     def read(self, offset: int, length: int) -> bytes:
         """Return up to `length` bytes; fewer only at the end of the file. Raises ReadError."""
         parts = []
-        try:
-            # The kernel returns less than 2 GiB at a time.
-            while length > 0 and (part := self._read_some(offset, length)):
-                parts.append(part)
-                offset += len(part)
-                length -= len(part)
-        except OSError as error:
-            raise read_error(self.path, offset, error) from error
+        # The kernel returns less than 2 GiB at a time.
+        while length > 0 and (part := self._read_some(offset, length)):
+            parts.append(part)
+            offset += len(part)
+            length -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
         """Fill `buffer` up to the file's end, and return the number of bytes. Raises ReadError."""
         done = 0
-        try:
-            while done < len(buffer) and (got := self._read_some_into(buffer[done:], offset + done)):
-                done += got
-        except OSError as error:
-            raise read_error(self.path, offset + done, error) from error
+        while done < len(buffer) and (got := self._read_some_into(buffer[done:], offset + done)):
+            done += got
         return done
 
-    def _read_some_into(self, buffer: memoryview, offset: int) -> int:
-        return with_retries(lambda: os.preadv(self._handle, [buffer], offset), reopen=self._reopen)
-
     def _read_some(self, offset: int, length: int) -> bytes:
-        return with_retries(lambda: os.pread(self._handle, length, offset), reopen=self._reopen)
+        return self.read_by(lambda file: os.pread(file, length, offset), at=offset)
+
+    def _read_some_into(self, buffer: memoryview, offset: int) -> int:
+        return self.read_by(lambda file: os.preadv(file, [buffer], offset), at=offset)
 
     def _reopen(self) -> None:
         """Reopen under the same descriptor number, which other threads may be about to read from."""
