@@ -15,7 +15,7 @@ from test_remote_archives import MEMBERS, tar_of, zip_of
 from typer.testing import CliRunner, Result
 
 import headrace as hr
-from headrace.data.archives import merged_index
+from headrace.data.remote import remote_file
 from headrace.data.remote.listing import Stores
 from headrace.data.remote.remote_file import write_object
 from headrace.data.storage import file_writing
@@ -253,7 +253,7 @@ def test_where_a_merged_index_may_be_written(shards: StoreServer, tmp_path: Path
 
 def test_one_of_a_node_fetches_the_index(indexed: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads stand for processes: what they wait for is a lock of an open file, which is each one's own."""
-    monkeypatch.setattr(merged_index, "_PIECE_BYTES", 2048)
+    monkeypatch.setattr(remote_file, "_PIECE_BYTES", 2048)
     opened: list[Any] = []
     threads = [threading.Thread(target=lambda: opened.append(hr.open(BRACES, index=INDEX))) for _ in range(8)]
     with warnings.catch_warnings():

@@ -50,7 +50,7 @@ from headrace.data.pillow_images import (
 )
 from headrace.data.remote.key_ranges import list_objects
 from headrace.data.remote.listing import Stores
-from headrace.data.remote.remote_file import ObjectPath, write_object
+from headrace.data.remote.remote_file import ObjectPath, put_object
 from headrace.data.sample_arrays import cached_array, file_versions, mapped_zeros, position_blocks, release_pages
 from headrace.data.sizes import image_sizes, stated_columns
 from headrace.data.sources.file_kind import compression_of, decompress_command, refuse_compressed
@@ -85,7 +85,6 @@ from headrace.data.storage.file_writing import (
     UnwritableError,
     finish_partial_file,
     partial_file,
-    scratch_file,
     write_all,
     writing,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,9 +14,9 @@ from headrace.data.columns import ByteColumn
 from headrace.data.dataset import Dataset
 from headrace.data.location import Version
 from headrace.data.storage import safetensors
-from headrace.data.storage.file_writing import UnwritableError, finish_partial_file, no_room, scratch_file
+from headrace.data.storage.file_writing import UnwritableError, finish_partial_file, scratch_file
 from headrace.data.storage.safetensors import Arrays, InvalidFileError, checked_array
-from headrace.data.storage.sidecar import build_cached, damage_text, read_cached
+from headrace.data.storage.sidecar import open_cached, read_cached
 from headrace.data.storage.strings import Ints, StoredArray
 from headrace.data.table import spread_over
 from headrace.errors import warn_caller
@@ -37,12 +38,9 @@ def mapped_zeros(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
     size = count * np.dtype(dtype).itemsize
     if size <= _SMALL_BYTES:
         return np.zeros(shape, dtype)
-    with scratch_file(None) as file:
-        try:
-            file.truncate(size)
-            memory = mmap.mmap(file.fileno(), size)
-        except OSError as error:
-            raise no_room(None, error) from error
+    with scratch_file(None) as scratch:
+        os.ftruncate(scratch, size)
+        memory = mmap.mmap(scratch, size)
     return np.frombuffer(memory, dtype, count).reshape(shape)
 
 
@@ -102,13 +100,7 @@ def cached_array(
         finish_partial_file(partial, place, lambda file: write(file, contents, {"format": format}))
 
     try:
-        kept = load()
-        if kept is not None:
-            return kept
-    except InvalidFileError as error:
-        warn_caller(damage_text(f"{place}: expected {what}", error))
-    try:
-        return build_cached(place, load, build)
+        return open_cached(place, load, build, expected=what)
     except UnwritableError as error:
         warn_caller(f"{lost} ({place}: {error}). Set HEADRACE_CACHE to a writable folder")
     made = make() if made is None else made

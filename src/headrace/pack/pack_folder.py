@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import io
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,9 +24,8 @@ from headrace.data import (
     merge_indices,
     open_stream,
     partial_file,
+    put_object,
     read_path,
-    scratch_file,
-    write_object,
     writing,
 )
 from headrace.errors import NotFoundError, UsageError, WriteError
@@ -143,17 +141,8 @@ class PackFolder:
 
 
 def _write_object(path: ObjectPath, write: Callable[[BinaryIO], None]) -> None:
-    """Put what `write` writes: into a scratch file first, so that memory stays small and a retry sends the same.
-
-    The index of a tar is cached from the scratch file, so that this machine need not scan the object.
-    """
-    with scratch_file(None) as scratch, writing(os.fsencode(tempfile.gettempdir())):
-        with os.fdopen(scratch.fileno(), "wb", closefd=False) as file:
-            write(file)
-        written = f"/proc/self/fd/{scratch.fileno()}"
-        write_object(path, written)
-        if path.name.endswith(".tar"):
-            index_written(path, written)
+    """Put what `write` writes. The index of a tar is cached from the scratch file: nothing here scans the object."""
+    put_object(path, write, lambda copy: index_written(path, copy) if path.name.endswith(".tar") else None)
 
 
 def _sync_folder(folder: str) -> None:

@@ -17,15 +17,9 @@ from typing import BinaryIO, TypeVar
 import numpy as np
 
 from headrace.data.remote.listing import Stores
-from headrace.data.remote.remote_file import ObjectPath, write_object
-from headrace.data.storage.file_writing import (
-    UnwritableError,
-    finish_partial_file,
-    partial_file,
-    scratch_file,
-    write_all,
-)
-from headrace.data.storage.open_file import FilePath, ReadableFile, open_path
+from headrace.data.remote.remote_file import ObjectPath, copy_object, put_object
+from headrace.data.storage.file_writing import UnwritableError, finish_partial_file, partial_file
+from headrace.data.storage.open_file import FilePath, open_path
 from headrace.data.storage.safetensors import (
     InvalidFileError,
     MappedArrays,
@@ -39,15 +33,13 @@ from headrace.data.storage.safetensors import (
 from headrace.data.storage.sidecar import (
     FileIdentity,
     Sidecar,
-    build_cached,
-    damage_text,
     identify_archive,
+    open_cached,
     sidecar_places,
 )
 from headrace.data.storage.strings import StringColumn
-from headrace.errors import ChangedError, DatasetError, NotFoundError, ReadError, UsageError, WriteError, warn_caller
+from headrace.errors import ChangedError, DatasetError, NotFoundError, ReadError, UsageError, WriteError
 from headrace.stores import REMOTE_RETRIES, ObjectPin, is_remote
-from headrace.system import work_through
 
 T = TypeVar("T")
 
@@ -57,8 +49,6 @@ _FORMAT = "headrace merged index 1"
 _ALIGNED = 8
 _HEAD_BYTES = 512
 _BUILD_AGAIN = "Build it again: headrace index ARCHIVES --to {}"
-_PIECE_BYTES, _PIECES_AT_ONCE = 4 << 20, 8
-"""Request size for a merged index, and requests in flight."""
 _LAST_ATTEMPT_S = 30
 """Upper bound on the last attempt at a piece, which begins before `retry_for=` is over."""
 
@@ -196,21 +186,14 @@ def open_copied(
 
     def fetch(partial: int) -> None:
         def write(target: BinaryIO) -> None:
-            _copy(path.open(), identity.bytes, target.fileno())
+            copy_object(path, target.fileno())
             (check or load)(f"/proc/self/fd/{target.fileno()}")
 
         finish_partial_file(partial, place, write)
 
+    patience_s = REMOTE_RETRIES.of(path.store).retry_for_s + _LAST_ATTEMPT_S
     try:
-        found = load_copy()
-    except InvalidFileError as error:
-        warn_caller(damage_text(f"{place}: expected a copy of {path}", error))
-        found = None
-    if found is not None:
-        return found
-    try:
-        patience_s = REMOTE_RETRIES.of(path.store).retry_for_s + _LAST_ATTEMPT_S
-        return build_cached(place, load_copy, fetch, patience_s=patience_s)
+        return open_cached(place, load_copy, fetch, expected=f"a copy of {path}", patience_s=patience_s)
     except UnwritableError as error:
         raise ReadError(
             f"{path}: it could not be copied to {place}: {error}. Name a writable folder with room as cache= or "
@@ -225,14 +208,6 @@ def _open_local(path: str) -> MergedIndex:
         return MergedIndex(path, path, damage_advice=_BUILD_AGAIN.format(path))
     except InvalidFileError as error:
         raise _no_index(path, error) from error
-
-
-def _copy(file: ReadableFile, size: int, descriptor: int) -> None:
-    def copy_piece(at: int) -> None:
-        write_all(descriptor, memoryview(file.read(at, min(_PIECE_BYTES, size - at))), at)
-
-    pieces = range(0, size, _PIECE_BYTES)
-    work_through(pieces, copy_piece, name="index", threads=max(1, min(_PIECES_AT_ONCE, len(pieces))))
 
 
 def _no_index(shown: str, error: InvalidFileError) -> DatasetError:
@@ -283,13 +258,8 @@ def write_merged_index(archives: Sequence[tuple[ObjectPath, str]], to: str, stor
     """
     check_merged_target(to, stores)
     if is_remote(to):
-        with scratch_file(None) as scratch:
-            with os.fdopen(scratch.fileno(), "wb", closefd=False) as file:
-                _write(file, archives)
-            size = os.fstat(scratch.fileno()).st_size
-            path = stores.path(to)
-            write_object(path, f"/proc/self/fd/{scratch.fileno()}")
-            return MergedFile(str(path), len(archives), size)
+        path = stores.path(to)
+        return MergedFile(str(path), len(archives), put_object(path, lambda file: _write(file, archives)))
     try:
         with partial_file(to, patience_s=REMOTE_RETRIES.retry_for_s + _LAST_ATTEMPT_S) as partial:
             finish_partial_file(partial, to, lambda file: _write(file, archives))
@@ -319,7 +289,7 @@ def _write(file: BinaryIO, archives: Sequence[tuple[ObjectPath, str]]) -> None:
     file.write(_pad(head.getvalue()))
     for part in parts:
         with open(part, "rb") as source:
-            shutil.copyfileobj(source, file, _PIECE_BYTES)
+            shutil.copyfileobj(source, file)
             file.write(b"\0" * (_padded(source.tell()) - source.tell()))
     file.flush()
 

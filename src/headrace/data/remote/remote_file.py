@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
-from headrace.data.storage.file_writing import no_room, scratch_file, write_all
+from headrace.data.storage.file_writing import scratch_file, write_all
 from headrace.data.storage.open_file import DescriptorOwner, OpenFile, ReadableFile
 from headrace.errors import ChangedError, NotFoundError
 from headrace.stores import (
@@ -23,8 +24,10 @@ from headrace.stores import (
     shared_requests,
     with_remote_retries,
 )
+from headrace.system import work_through
 
-_COPIED_AT_ONCE_BYTES = 8 * LARGEST_REQUEST_BYTES
+_PIECE_BYTES, _PIECES_AT_ONCE = 8 << 20, 8
+"""Size and number of the requests that copy an object."""
 _OF_TIME = b"@"
 """Prefix of tags for stores that state a modification time but no ETag."""
 
@@ -100,6 +103,34 @@ def is_there(path: ObjectPath) -> bool:
     except FailedRequestError as failure:  # others pass, or are raised by what reads the object
         return failure.kind not in (FailureKind.MISSING, FailureKind.CREDENTIALS)
     return True
+
+
+def put_object(
+    path: ObjectPath, write: Callable[[BinaryIO], object], then: Callable[[str], object] = lambda _: None
+) -> int:
+    """Write an object as `write_object` does, from a scratch file that `write` fills, and return its size.
+
+    Memory stays small, and a retry sends the same bytes. `then` is called with the path of the scratch file. Raises
+    DatasetError if there is no space.
+    """
+    with scratch_file(None) as scratch:
+        with os.fdopen(scratch, "wb", closefd=False) as file:
+            write(file)
+        written = f"/proc/self/fd/{scratch}"
+        write_object(path, written)
+        then(written)
+        return os.fstat(scratch).st_size
+
+
+def copy_object(path: ObjectPath, descriptor: int) -> None:
+    """Copy an object to the start of a file. Raises ReadError, NotFoundError, ChangedError, OSError."""
+    file = path.open()
+    pieces = range(0, file.size(), _PIECE_BYTES)
+
+    def copy(at: int) -> None:
+        write_all(descriptor, memoryview(file.read(at, _PIECE_BYTES)), at)
+
+    work_through(pieces, copy, name="copy", threads=max(1, min(_PIECES_AT_ONCE, len(pieces))))
 
 
 def write_object(path: ObjectPath, source: str) -> None:
@@ -232,13 +263,7 @@ class CopiedObject(DescriptorOwner):
     def open(self) -> OpenFile:
         """Open the copy. Raises ReadError, NotFoundError, ChangedError, and DatasetError if there is no space."""
         if self._descriptor is None:
-            file = self.of.open()
-            with scratch_file(None) as copy:
-                for at in range(0, file.size(), _COPIED_AT_ONCE_BYTES):
-                    data = file.read(at, _COPIED_AT_ONCE_BYTES)
-                    try:
-                        write_all(copy.fileno(), memoryview(data), at)
-                    except OSError as error:
-                        raise no_room(None, error) from error
-                self._descriptor = os.dup(copy.fileno())
+            with scratch_file(None) as scratch:
+                copy_object(self.of, scratch)
+                self._descriptor = os.dup(scratch)
         return OpenFile(f"/proc/self/fd/{self._descriptor}".encode())

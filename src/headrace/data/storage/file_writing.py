@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import IO, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -108,26 +108,31 @@ def _is_at(descriptor: int, name: str) -> bool:
         return False
 
 
-def scratch_file(folder: str | None) -> IO[bytes]:
-    """Return an unnamed file, which disappears when it is closed or the process ends.
+@contextmanager
+def scratch_file(folder: str | None) -> Iterator[int]:
+    """Yield an unnamed file, which disappears with its last descriptor, or with the process.
 
-    It is unbuffered, so that writers notice a full disk. `folder`: its folder; None: the temporary folder, which may be
-    in memory. Raises UnwritableError, or DatasetError if `folder` is None.
+    `folder`: its folder; None: the temporary folder, which may be in memory. An OSError, also one of writing to it, is
+    raised as UnwritableError, or as DatasetError if `folder` is None.
     """
+    with _finding_room(folder), tempfile.TemporaryFile(buffering=0, dir=folder, prefix=_SCRATCH_PREFIX) as file:
+        yield file.fileno()
+
+
+@contextmanager
+def _finding_room(folder: str | None) -> Iterator[None]:
+    """Raise an OSError as `scratch_file` does."""
     try:
-        return tempfile.TemporaryFile(buffering=0, dir=folder, prefix=_SCRATCH_PREFIX)
+        yield
+    except HeadraceError:
+        raise
     except OSError as error:
-        raise no_room(folder, error) from error
-
-
-def no_room(folder: str | None, error: OSError) -> UnwritableError | DatasetError:
-    """Return the error that `scratch_file` would raise, for an error of writing to its file."""
-    if folder is not None:
-        return UnwritableError(error.strerror or str(error))
-    return DatasetError(
-        f"{tempfile.gettempdir()}: expected a folder for temporary files with room for an index, got: "
-        f"{error.strerror}. Free some, or set TMPDIR to another folder"
-    )
+        if folder is not None:
+            raise UnwritableError(error.strerror or str(error)) from error
+        raise DatasetError(
+            f"{tempfile.gettempdir()}: expected a folder for temporary files with room, got: {error.strerror}. Free "
+            f"some, or set TMPDIR to another folder"
+        ) from error
 
 
 def write_all(descriptor: int, data: memoryview, at: int) -> None:
@@ -144,17 +149,14 @@ class SpillFile(DescriptorOwner):
         """Create the file as `scratch_file` does, and raise as it does."""
         self._folder = folder
         self._end = 0
-        # Not the file object: a traceback may reference it, and its collection would warn.
-        with scratch_file(folder) as file:
-            self._descriptor = os.dup(file.fileno())
+        with scratch_file(folder) as scratch:
+            self._descriptor = os.dup(scratch)
 
     def append(self, data: memoryview) -> int:
         """Append bytes, and return their offset. Raises as creating the file does."""
         at = self._end
-        try:
+        with _finding_room(self._folder):
             write_all(self._handle, data, at)
-        except OSError as error:
-            raise no_room(self._folder, error) from error
         self._end += data.nbytes
         return at
 

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace._core import CHECKED_BLOCK_BYTES, BlockChecks, BlockSums
-from headrace.data.storage.file_writing import SpilledArray, no_room, scratch_file
+from headrace.data.storage.file_writing import SpilledArray, scratch_file
 from headrace.data.storage.open_file import OpenFile
 from headrace.data.storage.strings import Ints, StoredArray, StoredStrings, StringColumn, Strings
 
@@ -232,12 +232,9 @@ def mapped_arrays(contents: Mapping[str, ArrayContent]) -> Arrays:
     if sum(content.nbytes for content in contents.values()) <= _IN_MEMORY_BYTES:
         return {name: np.concatenate([np.empty(0, c.dtype), *_pieces(c)]) for name, c in contents.items()}
     with scratch_file(None) as scratch:
-        try:
-            with os.fdopen(scratch.fileno(), "wb", closefd=False) as file:
-                write_arrays(file, contents, {})
-        except OSError as error:
-            raise no_room(None, error) from error
-        found = read_arrays(f"/proc/self/fd/{scratch.fileno()}")[0]
+        with os.fdopen(scratch, "wb", closefd=False) as file:
+            write_arrays(file, contents, {})
+        found = read_arrays(f"/proc/self/fd/{scratch}")[0]
     found.checks = None
     return found
 

@@ -181,6 +181,26 @@ def read_cached(place: str, format: str, load: Callable[[MappedArrays, dict[str,
         return None
 
 
+def open_cached(
+    place: str,
+    load: Callable[[], T | None],
+    build: Callable[[int], object],
+    *,
+    expected: str,
+    patience_s: float | None = None,
+) -> T:
+    """Return `load` of the file at `place`, or of a new one as `build_cached` does; warn if it was damaged.
+
+    `expected` says in the warning what the file should be.
+    """
+    try:
+        found = load()
+    except InvalidFileError as error:
+        warn_caller(damage_text(f"{place}: expected {expected}", error))
+        found = None
+    return build_cached(place, load, build, patience_s=patience_s) if found is None else found
+
+
 def build_cached(
     place: str, load: Callable[[], T | None], build: Callable[[int], object], *, patience_s: float | None = None
 ) -> T:

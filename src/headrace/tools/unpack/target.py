@@ -109,7 +109,7 @@ class UnpackTarget:
                     )
             staged = b"%d" % next(self._numbers)
             self._make(staged, member, pieces)
-            os.rename(staged, name, src_dir_fd=self._staging.descriptor, dst_dir_fd=folder.descriptor)
+            self._staging.move(staged, folder, name)
         return True
 
     def place_folder(self, member: Member, *, timed: bool = False) -> None:
