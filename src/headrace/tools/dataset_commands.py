@@ -257,7 +257,7 @@ def staged_lines(report: StageReport, sources: Sequence[StageSource]) -> Iterato
     if report.kept:
         yield f"{report.kept:,} files were there already, with the size and time of their sources"
     if report.verified:
-        yield f"{report.kept:,} of them read again: each has the bytes that were staged"
+        yield f"{report.kept:,} of them read again: each has the bytes of its source"
     if report.repaired:
         changed = some(report.repaired)
         yield f"{len(report.repaired):,} copies had changed since they were staged, and were made anew: {changed}"

@@ -31,7 +31,7 @@ def test_there_and_back(source, to, tmp_path):
     said = run("stage", source, to, "--verify", "--reserve", "1MB").splitlines()
     assert said[1:4] == [
         f"{total - 1} files were there already, with the size and time of their sources",
-        f"{total - 1} of them read again: each has the bytes that were staged",
+        f"{total - 1} of them read again: each has the bytes of its source",
         "1 copies had changed since they were staged, and were made anew: source/large",
     ]
     assert re.fullmatch(rf"{total} files of [\d.]+ kB removed from {re.escape(str(to))}\n", run("unstage", to))

@@ -60,8 +60,8 @@ def stage(
 
     A copy gets its name only after it was read back and matches its source. Existing copies with the size and
     modification time of their sources are skipped, so running again resumes a killed run. Copies that changed since are
-    copied again, and copies without a source are removed. `verify` also reads the skipped copies. Another process that
-    stages into `to` is waited for.
+    copied again, and copies without a source are removed. `verify` compares the skipped copies with their sources.
+    Another process that stages into `to` is waited for.
 
     `reserve_bytes`: memory, or disk space, to leave free; None: a tenth of memory and at least 1 GiB, or 1 GiB of a
     disk. `tick` is called in this thread every tenth of a second.
