@@ -20,7 +20,6 @@
     │   ├── MissingMemberError (KeyError)       the archive has no member of that name
     │   ├── DamagedMemberError          the bytes do not match the archive's metadata
     │   ├── MemberLimitError            a limit is exceeded; the message names it
-    │   ├── UnsafeMemberError           creating the member is unsafe: outside the target, through a link, or a device
     │   └── UnsupportedMemberError      encrypted, or in an unsupported form
     ├── MapWorkerError (RuntimeError)   a `map_workers` process failed to start, or exited
     ├── BudgetError                     a step with a single sample does not fit in device memory
@@ -139,10 +138,6 @@ class DamagedMemberError(MemberError):
 
 class MemberLimitError(MemberError):
     """Member that exceeds a limit; the message names the limit."""
-
-
-class UnsafeMemberError(MemberError):
-    """Member that is unsafe to create: outside the target, through a link, or a device."""
 
 
 class UnsupportedMemberError(MemberError):

@@ -9,7 +9,6 @@ Used by all packages above it. Read `opening.py` (`hr.open`), `dataset.py` first
 from __future__ import annotations
 
 from headrace.data.archives.archive_columns import ArchiveColumn
-from headrace.data.archives.archive_members import NameTable
 from headrace.data.archives.archive_scans import ScanLog, ScanState, parse_budget
 from headrace.data.archives.tar_index import MAX_LINKS, TAR, TarMember, TarMembers
 from headrace.data.archives.zip_index import ZIP, ZipMember, ZipMembers
@@ -33,7 +32,7 @@ from headrace.data.columns import (
 from headrace.data.content_pins import ContentPins, pin_content
 from headrace.data.dataset import Dataset
 from headrace.data.dataset_display import contact_sheet, picture_address
-from headrace.data.location import ABSENT, ColumnFiles, HeldParts, Location, native_paths, outside_root_text
+from headrace.data.location import ABSENT, ColumnFiles, HeldParts, native_paths, outside_root_text
 from headrace.data.native_reading import read_members
 from headrace.data.opening import Where
 from headrace.data.opening import open_dataset as open
@@ -53,7 +52,7 @@ from headrace.data.remote.listing import Stores
 from headrace.data.remote.remote_file import ObjectPath, put_object
 from headrace.data.sample_arrays import cached_array, file_versions, mapped_zeros, position_blocks, release_pages
 from headrace.data.sizes import image_sizes, stated_columns
-from headrace.data.sources.file_kind import compression_of, decompress_command, refuse_compressed
+from headrace.data.sources.file_kind import refuse_compressed
 from headrace.data.sources.index_building import (
     IndexedFile,
     IndexOutcome,
@@ -80,12 +79,9 @@ from headrace.data.sources.pack_source import (
 )
 from headrace.data.storage.file_writing import (
     PARTIAL_SUFFIX,
-    OutputFolder,
-    OutputFolders,
     UnwritableError,
     finish_partial_file,
     partial_file,
-    write_all,
     writing,
 )
 from headrace.data.storage.open_file import (
@@ -93,10 +89,8 @@ from headrace.data.storage.open_file import (
     OpenFile,
     attempts_text,
     open_stream,
-    printable_path,
     read_member,
     read_path,
-    unreadable,
     with_retries,
 )
 from headrace.data.storage.paths import expand_pattern, resolve_paths

@@ -34,7 +34,6 @@ app.command()(pack_commands.pack)
 app.command()(dataset_commands.peek)
 app.command()(plan_command.plan)
 app.command()(dataset_commands.stage)
-app.command()(dataset_commands.unpack)
 app.command()(dataset_commands.unstage)
 app.command()(pack_commands.verify)
 

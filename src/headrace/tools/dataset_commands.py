@@ -1,4 +1,4 @@
-"""`headrace index`, `peek`, `stage`, `unstage` and `unpack`: command-line verbs for datasets and archives."""
+"""`headrace index`, `peek`, `stage` and `unstage`: command-line verbs for datasets and archives."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from headrace.tools.terminal import Endpoint, Json, Profile, byte_progress, cons
 if TYPE_CHECKING:
     from headrace.data import IndexOutcome
     from headrace.data.staging import StageReport, StageSource
-    from headrace.tools.unpack import UnpackReport
     from headrace.views import View
 
 Sources = Annotated[list[str], typer.Argument(help="Folders, files, or patterns such as 'train-{000..009}.tar'.")]
-Archives = Annotated[list[str], typer.Argument(help="Tars, compressed ones too, and zips; patterns too.")]
 Indexable = Annotated[
     list[str],
     typer.Argument(help="Tars, zips, patterns such as 'train-{000..009}.tar', folders, or addresses: s3://…/*.tar."),
@@ -289,64 +287,3 @@ def unstage(
     write_json(json, report._asdict())
     if report.left:
         raise HeadraceError(f"{report.to}: {len(report.left):,} files were left. Remove them, too: --force")
-
-
-def unpack(
-    archives: Archives,
-    *,
-    to: Annotated[Path, typer.Option(help="Folder to unpack into; made if it is missing.")] = Path(),
-    threads: Threads = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Compare every file with the archive at the end.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there and differ.")] = False,
-    skip_refused: Annotated[bool, typer.Option("--skip-refused", help="Leave out members that are refused.")] = False,
-    json: Json = None,
-) -> None:
-    """Make the files that tars and zips hold. Run it again after an interruption: complete files are left alone."""
-    from headrace.data import resolve_paths
-    from headrace.tools.unpack import unpack as unpack_archives
-
-    console, passes = console_for(json), 2 if verify else 1
-    with byte_progress(console, "Unpacking") as update:
-
-        def tick(reports: Sequence[UnpackReport]) -> None:
-            """Update the progress bar, without a total if any archive's unpacked size is unknown."""
-            ended = sum(report.wall_s is not None for report in reports)
-            text = f"Unpacking {ended + 1} of {len(reports)}" if ended < len(reports) > 1 else "Unpacking"
-            totals = [report.total_bytes for report in reports if report.total_bytes is not None]
-            total = passes * sum(totals) if len(totals) == len(reports) else None
-            update(text, sum(report.seen_bytes for report in reports), total)
-
-        reports = unpack_archives(
-            [path for archive in archives for path in resolve_paths(archive)],
-            to=to,
-            threads=threads,
-            overwrite=overwrite,
-            skip_refused=skip_refused,
-            verify=verify,
-            tick=tick,
-        )
-    say(console, unpacked_lines(reports, str(to)))
-    write_json(json, {"to": str(to.absolute()), "archives": [report.document() for report in reports]})
-
-
-def unpacked_lines(reports: Sequence[UnpackReport], to: str) -> Iterator[str]:
-    """Yield the outcome first, then anything unexpected."""
-    from rich.filesize import decimal
-
-    made, made_bytes = sum(report.made for report in reports), sum(report.made_bytes for report in reports)
-    made_s = sum(report.made_s or 0.0 for report in reports)
-    rate = f", {decimal(int(made_bytes / made_s))}/s" if made and made_s else ""
-    yield f"{made:,} files of {decimal(made_bytes)} unpacked into {to} in {made_s:.1f} s{rate}"
-    if kept := sum(report.kept for report in reports):
-        yield f"{kept:,} files were there already, with the same size and time"
-    if links := sum(report.links for report in reports):
-        yield f"{links:,} links"
-    if verified := [report.verified for report in reports if report.verified is not None]:
-        yield f"{sum(verified):,} files read again: each has the bytes of its archive"
-    for report in reports:
-        if report.refused:
-            refused = some([f"{refusal.name!r} ({refusal.why})" for refusal in report.refused])
-            yield f"{report.archive}: left out {len(report.refused):,} members: {refused}"
-        if report.replaced:
-            names = some([repr(name) for name in report.replaced])
-            yield f"{report.archive}: {len(report.replaced):,} members gave way to later ones of the same path: {names}"
