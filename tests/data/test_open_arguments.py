@@ -156,7 +156,7 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
 }
 
 # Those of addresses in stores are tested with these: tests/remote.
-OF_STORES = ("index", "index_budget", "store_options", "store", "retry_for", "verify")
+OF_STORES = ("index", "store_options", "store", "retry_for", "verify")
 ARGUMENTS = [name for name in inspect.signature(hr.open).parameters if name not in ("where", "unknown", *OF_STORES)]
 
 NEEDED = {

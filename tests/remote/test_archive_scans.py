@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import logging
-import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import Seen, StoreServer
+from servers import StoreServer
 from test_remote_archives import tar_of
 
 import headrace as hr
 from headrace.data.archives import archive_scans, tar_lookahead
-from headrace.data.archives.archive_scans import ScanBudget, ScanLog, ScanProgress, ScanState, open_each
+from headrace.data.archives.archive_scans import ScanLog, ScanProgress, ScanState, open_each
 from headrace.data.remote.listing import Stores
 from headrace.data.sources.index_building import UnindexedFile, build_indices
-from headrace.errors import NotFoundError, UsageError
+from headrace.errors import NotFoundError
 from headrace.stores.link import STREAMS, HedgeBudget, LinkMeter
 from headrace.stores.request_planning import LinkModel
 from headrace.system import work_through
 
 
 def state(passed: int, wall_s: float) -> ScanState:
-    read, requests = passed // 10, passed // 2
-    return ScanState(
-        archives=3, done=1, total_bytes=1000, passed_bytes=passed, read_bytes=read, requests=requests, wall_s=wall_s
-    )
+    return ScanState(3, 1, 1000, passed, read_bytes=passed // 10, wall_s=wall_s)
 
 
 def test_what_is_left_follows_from_what_was_passed() -> None:
@@ -172,57 +168,6 @@ def test_one_large_tar_of_small_members_is_read_over_several_streams(
     assert [opened[number]["jpg"] for number in (0, 450, 899)] == [data[f"{number:04}.jpg"] for number in (0, 450, 899)]
     assert 1 < most <= STREAMS
     assert shards.bytes_read() < 1.1 * len(shards.objects["large.tar"])
-
-
-def counted(shards: StoreServer, **limits: float) -> tuple[int, int]:
-    shards.requests.clear()
-    hr.open("s3://bucket/[012].tar", store_options=shards.options, index_budget=limits)
-    return len(shards.requests), shards.bytes_read()
-
-
-def test_a_budget_that_suffices_changes_nothing(shards: StoreServer, tmp_path: Path) -> None:
-    counted(shards, requests=1000, bytes=1e9, seconds=1000)
-    with pytest.raises(UsageError, match="index_budget: expected some of requests, bytes and seconds"):
-        counted(shards, second=3)
-    with pytest.raises(UsageError, match="above 0"):
-        counted(shards, seconds=0)
-    (tmp_path / "a.tar").write_bytes(shards.objects["0.tar"])
-    with pytest.raises(UsageError, match="index_budget= needs tars or zips in a store"):
-        hr.open(tmp_path / "a.tar", index_budget={"seconds": 3})
-
-
-@pytest.mark.parametrize(
-    ("limit", "most"), [("requests", 20), ("bytes", 100_000), ("seconds", 0.3)], ids=lambda each: str(each)
-)
-def test_a_scan_ends_at_its_budget_and_states_the_cost(
-    shards: StoreServer, monkeypatch: pytest.MonkeyPatch, limit: str, most: float
-) -> None:
-    monkeypatch.setattr(LinkMeter, "model", lambda _, streams, now_s: LinkModel(0.001, 1e5, 1))
-    data = tar_of({f"{number:04}.jpg": bytes(9_000) for number in range(400)})
-    shards.objects |= {f"large/{shard}.tar": data for shard in range(3)}
-
-    def slow(seen: Seen) -> None:
-        time.sleep(0.005 if seen.start else 0)
-
-    shards.fault = slow
-    where = "s3://bucket/large/*.tar"
-    with pytest.raises(UsageError, match=f"at most [0-9,]+ {limit} for 3 archives .* headrace index ARCHIVES --to"):
-        hr.open(where, store_options=shards.options, index_budget={limit: most})
-    assert len(shards.requests) < 700, "about 1,300 in all"
-    shards.fault = None
-    hr.open(where, store_options=shards.options)
-    shards.requests.clear()
-    hr.open(where, store_options=shards.options, index_budget={limit: 1e-9})
-    assert len(shards.requests) < 10, "all have an index"
-
-
-def test_a_budget_ends_early_where_the_estimate_is_far_beyond_it() -> None:
-    paths = [Stores({"anonymous": True, "region": "r"}).path("s3://bucket/a.tar")]
-    ScanBudget(seconds=30).check(state(100, 6.0), paths)
-    with pytest.raises(UsageError, match=r"got about 500 requests, 0\.00 GB and 60 seconds in all"):
-        ScanBudget(seconds=20).check(state(100, 6.0), paths)
-    with pytest.raises(UsageError, match="at most 60 requests"):
-        ScanBudget(requests=60).check(state(500, 1.0), paths)
 
 
 @pytest.mark.parametrize(("gap", "least", "most"), [(1 << 30, 1, 20), (1, 350, 1000)])

@@ -9,7 +9,7 @@ Used by all packages above it. Read `opening.py` (`hr.open`), `dataset.py` first
 from __future__ import annotations
 
 from headrace.data.archives.archive_columns import ArchiveColumn
-from headrace.data.archives.archive_scans import ScanLog, ScanState, parse_budget
+from headrace.data.archives.archive_scans import ScanLog, ScanState
 from headrace.data.archives.tar_index import MAX_LINKS, TAR, TarMember, TarMembers
 from headrace.data.archives.zip_index import ZIP, ZipMember, ZipMembers
 from headrace.data.archives.zip_reading import DamagedEntryError, ZipEntry, read_entry, refusal

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from headrace.data.archives.archive_scans import ScanBudget, parse_budget
 from headrace.data.class_names import Classes
 from headrace.data.manifest.manifest_columns import check_names
 from headrace.data.remote.listing import Stores
@@ -30,7 +29,6 @@ ARGUMENT_NEEDS = {
     "cache": "tars, zips or a manifest, whose indices it keeps",
     "stem": "tars or zips, whose members it groups",
     "index": "tars or zips in a store, whose merged index it is",
-    "index_budget": "tars or zips in a store, whose missing indices it limits the cost of",
     "stage": "files that can be copied: a folder, tars or zips, or a manifest with root=",
     "length": "an iterable that does not say how many samples it gives",
     "store_options": "addresses in stores, such as s3://bucket/shards/*.tar",
@@ -57,7 +55,6 @@ class OpenArguments:
     cache: Path | None = None
     stem: Stem | None = None
     index: Path | None = None
-    index_budget: Mapping[str, float] | None = None
     stage: Path | None = None
     length: int | None = None
     store_options: Mapping[str, Any] | None = None
@@ -89,7 +86,6 @@ class OpenArguments:
             raise UsageError(f"length: expected how many samples the iterable gives, 1 or more, got {length!r}")
         if self.verify is not None and not isinstance(self.verify, bool):
             raise UsageError(f"verify: expected True or False, got {self.verify!r}")
-        self.scan_budget  # noqa: B018  # checks it
         seconds: object = self.retry_for
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
         if seconds is not None and not (is_number and 0 <= seconds < math.inf):  # type: ignore[operator]
@@ -108,11 +104,6 @@ class OpenArguments:
     def stores(self) -> Stores:
         """Return the stores with the arguments for them."""
         return Stores(self.store_options, self.store, retry_for_s=self.retry_for, verify=bool(self.verify))
-
-    @property
-    def scan_budget(self) -> ScanBudget | None:
-        """`index_budget`. Raises UsageError."""
-        return None if self.index_budget is None else parse_budget(self.index_budget, "index_budget")
 
     @property
     def class_names(self) -> tuple[str, ...] | None:

@@ -69,7 +69,6 @@ def open_dataset(
     cache: Path | None = None,
     stem: Stem | None = None,
     index: Path | None = None,
-    index_budget: Mapping[str, float] | None = None,
     stage: Path | None = None,
     length: int | None = None,
     store_options: Mapping[str, Any] | None = None,
@@ -118,8 +117,6 @@ def open_dataset(
     `index`: for archives in stores, the address or path of the merged index that `headrace index --to` wrote. It is
     fetched once per node, and a pattern's listing is the only other request. Raises ChangedError if an archive changed
     since.
-    `index_budget`: for archives in stores, what building missing indices may cost: a dict with any of `requests`,
-    `bytes`, `seconds`. Beyond it, a UsageError states the cost. None: unlimited.
     `length`: number of samples of an iterable without `len`; any other number is an error.
     `stage`: folder on a faster file system, such as `/dev/shm/NAME`. Everything is copied there first unless already
     there; one process copies and the others wait. Samples and their identity stay the same, so a state saved without
@@ -140,7 +137,6 @@ def open_dataset(
         cache=cache,
         stem=stem,
         index=index,
-        index_budget=index_budget,
         stage=stage,
         length=length,
         store_options=store_options,
@@ -360,7 +356,6 @@ def _archives(
             classes=given.classes if pack is None else None,
             cache=given.cache_folder,
             merged=merged,
-            budget=given.scan_budget,
             last_dot=given.stem is not None,
             are_pack=pack is not None,
         )
@@ -370,7 +365,6 @@ def _archives(
         return choose_columns(replace(table, columns={**tars.columns, **table.columns}), given.columns)
 
     takes = ["stage", "classes", "columns", "cache"]
-    takes += [] if isinstance(paths[0], str) else ["index_budget"]
     takes += ["stem"] if pack is None else []
     what = f"{kind.words} of samples" if pack is None else "a pack"
     return OpenableSource(file_name(paths[0]), what, tuple(takes), open_chosen, labelled=pack is not None)

@@ -47,10 +47,6 @@ def index(
         float | None,
         typer.Option(min=0, help="Seconds for which failing requests are retried. Default: 300.", show_default=False),
     ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(help="Most that scans in a store may take: requests=1e6,bytes=20e9,seconds=600, or some of it."),
-    ] = None,
     prices: Annotated[
         Path | None, typer.Option(help="JSON with request and egress_gb (dollars): read what costs least, not fastest.")
     ] = None,
@@ -69,7 +65,6 @@ def index(
         indexable_paths,
         merge_indices,
         merged_target,
-        parse_budget,
     )
     from headrace.tools.plan_command import read_prices
 
@@ -92,7 +87,6 @@ def index(
             cache=folder,
             threads=threads,
             tick=tick,
-            budget=None if budget is None else parse_budget(_numbers(budget), "--budget"),
             gap_bytes=None if prices is None else read_prices(prices).gap_bytes,
         )
     say(console, index_lines(outcomes))
@@ -109,14 +103,6 @@ def index(
     write_json(json, document)
     if failed:
         raise HeadraceError(f"{len(failed):,} of {len(outcomes):,} files could not be indexed: {failed[0].error}")
-
-
-def _numbers(text: str) -> dict[str, float] | str:
-    """Return the numbers of a text such as `bytes=20e9,seconds=600`; the text if it is none."""
-    try:
-        return {name: float(value) for name, value in (part.split("=") for part in text.split(","))}
-    except ValueError:
-        return text
 
 
 def index_lines(outcomes: Sequence[IndexOutcome]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from threading import Lock
@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from headrace.data.storage.open_file import FilePath
 from headrace.data.storage.sidecar import identify_archive, sidecar_places
-from headrace.errors import HeadraceError, UsageError
+from headrace.errors import HeadraceError
 from headrace.system import Stop, work_through
 
 T = TypeVar("T")
@@ -41,8 +41,6 @@ class ScanState(NamedTuple):
     """Bytes behind the scans' positions, most of them skipped."""
     read_bytes: int
     """Bytes read, prefetched headers included."""
-    requests: int
-    """Requests for these bytes."""
     wall_s: float
     """Time since the first scan began."""
 
@@ -56,40 +54,7 @@ class ScanState(NamedTuple):
     @property
     def expected_read_bytes(self) -> int:
         """Estimated bytes that all scans read in total, extrapolated from the scans so far."""
-        return self._in_all(self.read_bytes)
-
-    @property
-    def expected_requests(self) -> int:
-        """Estimated requests of all scans in total."""
-        return self._in_all(self.requests)
-
-    def _in_all(self, so_far: int) -> int:
-        return so_far * self.total_bytes // max(1, self.passed_bytes)
-
-
-class ScanBudget(NamedTuple):
-    """Limits of what scans of archives without an index may cost; None: unlimited."""
-
-    requests: float | None = None
-    bytes: float | None = None
-    seconds: float | None = None
-
-    def check(self, state: ScanState, paths: Sequence[FilePath]) -> None:
-        """Raise UsageError if scans have reached a limit, or a quarter of it and will take more than twice as much."""
-        spent = (state.requests, state.read_bytes, state.wall_s)
-        in_all: tuple[float, float, float] = spent
-        if state.left_s is not None:
-            in_all = (state.expected_requests, state.expected_read_bytes, state.wall_s + state.left_s)
-        for name, most, so_far, expected in zip(self._fields, self, spent, in_all, strict=True):
-            if most is None or state.done == state.archives:
-                continue
-            if so_far > most or (so_far > most / 4 and expected > 2 * most):
-                requests, size, seconds = in_all
-                raise UsageError(
-                    f"the budget of indices: expected at most {most:,.0f} {name} for {_named(paths, state)}, got about "
-                    f"{requests:,.0f} requests, {size / 1e9:,.2f} GB and {seconds:,.0f} seconds in all. {state.done:,} "
-                    f"of them are indexed by now, and stay so. {_ADVICE}. Or raise the budget"
-                )
+        return self.read_bytes * self.total_bytes // max(1, self.passed_bytes)
 
 
 class ScanProgress:
@@ -103,7 +68,7 @@ class ScanProgress:
         self._clock, self._lock = clock, Lock()
         self._sizes: dict[str, int] = {}
         self._passed: dict[str, int] = {}
-        self._done = self._read_bytes = self._requests = 0
+        self._done = self._read_bytes = 0
         self._began_s: float | None = None
 
     def expect(self, paths: Sequence[FilePath], *, cache: str | None) -> None:
@@ -133,12 +98,11 @@ class ScanProgress:
                     self._passed[name] = self._sizes[name]
                     self._done += 1
 
-    def reached(self, name: str, offset: int, read_bytes: int, requests: int) -> None:
+    def reached(self, name: str, offset: int, read_bytes: int) -> None:
         """Record that a scan has passed `offset` bytes and read more. Raises Stopped if `stop` is set."""
         self.stop.check()
         with self._lock:
             self._read_bytes += read_bytes
-            self._requests += requests
             if name in self._sizes:
                 self._passed[name] = max(self._passed.get(name, 0), min(offset, self._sizes[name]))
 
@@ -146,18 +110,18 @@ class ScanProgress:
         with self._lock:
             wall_s = 0.0 if self._began_s is None else self._clock() - self._began_s
             total, passed = sum(self._sizes.values()), sum(self._passed.values())
-            return ScanState(len(self._sizes), self._done, total, passed, self._read_bytes, self._requests, wall_s)
+            return ScanState(len(self._sizes), self._done, total, passed, self._read_bytes, wall_s)
 
 
 _scan: ContextVar[tuple[ScanProgress, str] | None] = ContextVar("scan", default=None)
 
 
-def note_scan(offset: int, read_bytes: int, requests: int) -> None:
-    """Record that this thread's scan has passed `offset` bytes and read `read_bytes` more by `requests`."""
+def note_scan(offset: int, read_bytes: int) -> None:
+    """Record that this thread's scan has passed `offset` bytes and read `read_bytes` more."""
     scan = _scan.get()
     if scan is not None:
         progress, name = scan
-        progress.reached(name, offset, read_bytes, requests)
+        progress.reached(name, offset, read_bytes)
 
 
 def scan_gap_bytes() -> int | None:
@@ -171,7 +135,6 @@ def open_each(
     open_one: Callable[[FilePath], T],
     *,
     cache: str | None,
-    budget: ScanBudget | None = None,
 ) -> list[T]:
     """Return `open_one` of each archive, in order, several at once, as `scan_each` does.
 
@@ -182,7 +145,7 @@ def open_each(
     remote = [path for path in paths if not isinstance(path, str)]
     progress = ScanProgress()
     progress.expect(remote, cache=cache)
-    return scan_each(paths, open_one, progress, expected=remote, tick=ScanLog(remote).look, budget=budget)
+    return scan_each(paths, open_one, progress, expected=remote, tick=ScanLog(remote).look)
 
 
 def scan_each(
@@ -192,24 +155,16 @@ def scan_each(
     *,
     expected: Sequence[FilePath],
     tick: Callable[[ScanState], None] | None,
-    budget: ScanBudget | None,
     threads: int | None = None,
 ) -> list[T]:
     """Return `open_one` of each archive, in order, in several threads, and call `tick` periodically.
 
     `expected`: archives whose scans `progress` expects. `threads`: files at once; None: 8, or 32 with objects, since a
-    scan waits for the disk or the store, not the CPU. Raises the first error, and UsageError beyond `budget`.
+    scan waits for the disk or the store, not the CPU. Raises the first error.
     """
     found, is_local = dict[int, T](), all(isinstance(path, str) for path in paths)
     if threads is None:
         threads = _INDEXING_THREADS if is_local else _REMOTE_INDEXING_THREADS
-
-    def look() -> None:
-        state = progress.state()
-        if tick is not None:
-            tick(state)
-        if budget is not None:
-            budget.check(state, expected)
 
     def work(number: int) -> None:
         with progress.scan(paths[number]):
@@ -222,7 +177,7 @@ def scan_each(
         threads=min(threads, len(paths)),
         one_is_here=is_local or not progress.state().archives,
         stop=progress.stop,
-        tick=look,
+        tick=None if tick is None else lambda: tick(progress.state()),
     )
     return [found[number] for number in range(len(paths))]
 
@@ -257,19 +212,6 @@ class ScanLog:
             f"{state.total_bytes / 1e9:.2f} GB scanned, about {left_s:.0f} s left, "
             f"{state.expected_read_bytes / 1e9:.2f} GB to read in all"
         )
-
-
-def parse_budget(given: object, name: str) -> ScanBudget:
-    """Return a budget given as a mapping from limits to numbers. Raises UsageError, which calls it `name`."""
-    is_number = isinstance(given, Mapping) and all(
-        isinstance(each, int | float) and not isinstance(each, bool) and each > 0 for each in given.values()
-    )
-    if not isinstance(given, Mapping) or not given or set(given) - set(ScanBudget._fields) or not is_number:
-        raise UsageError(
-            f"{name}: expected some of requests, bytes and seconds with numbers above 0, such as "
-            f"{{'seconds': 600, 'bytes': 20e9}}, got {given!r}"
-        )
-    return ScanBudget(**given)
 
 
 def _named(paths: Sequence[FilePath], state: ScanState) -> str:

@@ -22,7 +22,7 @@ from headrace.data.archives.archive_columns import (
 )
 from headrace.data.archives.archive_index import ArchiveKind, SampleIndex
 from headrace.data.archives.archive_members import GroupedMembers
-from headrace.data.archives.archive_scans import ScanBudget, open_each
+from headrace.data.archives.archive_scans import open_each
 from headrace.data.archives.merged_index import MergedIndex
 from headrace.data.class_names import Classes, names_text, renumbering
 from headrace.data.columns import Column, ValueColumn
@@ -51,22 +51,20 @@ def open_archives(
     classes: Classes | None,
     cache: str | None,
     merged: MergedIndex | None = None,
-    budget: ScanBudget | None = None,
     last_dot: bool = False,
     are_pack: bool = False,
 ) -> SampleTable:
     """Return the samples of archives (absolute paths) in the given order, and within each archive in its order.
 
-    `merged`: their merged index; otherwise indices are next to the archives or in the cache folder. `budget`: limits of
-    what building missing ones may cost in a store; UsageError if they do not suffice. `last_dot`: names are split at
-    their last dot. `are_pack`: they are shards of a pack, whose schema says what dots in names mean.
+    `merged`: their merged index; otherwise indices are next to the archives or in the cache folder. `last_dot`: names
+    are split at their last dot. `are_pack`: they are shards of a pack, whose schema says what dots in names mean.
 
     `classes`: select only images in a first-level folder, which names the class; it replaces a column `label`. A list
     of names selects only images in these folders, and numbers classes in its order.
 
     Raises ReadError, EmptyDatasetError, or DatasetError (damaged, of another kind).
     """
-    indices = _open_indices(kind, paths, cache, merged, budget, last_dot)
+    indices = _open_indices(kind, paths, cache, merged, last_dot)
     skipped = sum((Counter(dict(index.samples.skipped)) for index in indices), Counter[str]())
     samples = ArchiveSamples(
         tuple(index.members.names.strings for index in indices), tuple(index.samples for index in indices)
@@ -98,11 +96,10 @@ def _open_indices(
     paths: Sequence[FilePath],
     cache: str | None,
     merged: MergedIndex | None,
-    budget: ScanBudget | None,
     last_dot: bool,
 ) -> list[SampleIndex[Any]]:
     opened = partial(kind.open_index, cache=cache, merged=merged, last_dot=last_dot)
-    return [*map(opened, paths)] if merged is not None else open_each(paths, opened, cache=cache, budget=budget)
+    return [*map(opened, paths)] if merged is not None else open_each(paths, opened, cache=cache)
 
 
 def _warn_of_dots(source: str, parts: Sequence[GroupedMembers]) -> None:

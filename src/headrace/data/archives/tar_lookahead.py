@@ -77,9 +77,8 @@ class HeaderLookahead:
         self._next = 0
         self._lock = Lock()
         self._is_closed = False
-        self._sent = self._arrived = (0, 0)
-        """Bytes and number of the requests. The store also answers those that a cancelled stretch waits for no more."""
-        self._noted = (0, 0)
+        self._sent = self._arrived = self._noted = 0
+        """Bytes requested and read. The store also answers requests that a cancelled stretch waits for no more."""
         self._reached: dict[int, int] = {}
         """Offset that each stretch has reached, by its start."""
         self._gap_bytes = scan_gap_bytes()
@@ -111,11 +110,11 @@ class HeaderLookahead:
         self._drop_pieces()
         self._note(self._size, self._sent)
 
-    def _note(self, offset: int, spent: tuple[int, int]) -> None:
+    def _note(self, offset: int, read_bytes: int) -> None:
         """Record the scan's progress, with what the stretches ahead of it have passed."""
         ahead = sum(self._reached.get(each.start, each.start) - each.start for each in self._stretches)
-        note_scan(offset + ahead, spent[0] - self._noted[0], spent[1] - self._noted[1])
-        self._noted = spent
+        note_scan(offset + ahead, read_bytes - self._noted)
+        self._noted = read_bytes
 
     def _near_bytes(self, link: LinkModel) -> int:
         """Return the largest gap between headers to read rather than skip."""
@@ -133,9 +132,9 @@ class HeaderLookahead:
         with self._lock:
             if self._is_closed:
                 raise CancelledError
-            self._sent = self._sent[0] + stop - offset, self._sent[1] + 1
+            self._sent += stop - offset
         data = bytes(await runner.start(Request(self._path, offset, stop, offset)))
-        self._arrived = self._arrived[0] + len(data), self._arrived[1] + 1
+        self._arrived += len(data)
         return data
 
     def _read_whole(self, offset: int, length: int) -> bytes:

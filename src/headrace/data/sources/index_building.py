@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from headrace.data.archives.archive_index import ArchiveKind
-from headrace.data.archives.archive_scans import ScanBudget, ScanProgress, ScanState, scan_each
+from headrace.data.archives.archive_scans import ScanProgress, ScanState, scan_each
 from headrace.data.archives.merged_index import MergedFile, check_merged_target, write_merged_index
 from headrace.data.archives.tar_index import TAR
 from headrace.data.archives.zip_index import ZIP
@@ -87,13 +87,12 @@ def build_indices(
     cache: str | None,
     threads: int | None = None,
     tick: Callable[[ScanState], None] | None = None,
-    budget: ScanBudget | None = None,
     gap_bytes: int | None = None,
 ) -> list[IndexOutcome]:
     """Build the missing indices, several at once, and return the outcome for each file, in the order of `paths`.
 
     `tick` is called periodically with the progress of the scans. A file that cannot be indexed does not stop the
-    others. `threads`, `budget`: as `scan_each` takes them; `gap_bytes`: as `ScanProgress` does. Raises UsageError.
+    others. `threads`: as `scan_each` takes it; `gap_bytes`: as `ScanProgress` does. Raises UsageError.
     """
     progress = ScanProgress(gap_bytes=gap_bytes)
     progress.expect(paths, cache=cache)
@@ -107,7 +106,7 @@ def build_indices(
     with warnings.catch_warnings():
         # Elsewhere, an index that cannot be cached is a warning; here, the index is all that the caller wants.
         warnings.filterwarnings("error", message="the index of ", category=UserWarning)
-        return scan_each(paths, index, progress, expected=paths, tick=tick, budget=budget, threads=threads)
+        return scan_each(paths, index, progress, expected=paths, tick=tick, threads=threads)
 
 
 def index_written(path: ObjectPath, copy: str) -> None:
