@@ -84,7 +84,7 @@ def test_a_stopped_scan_asks_for_nothing_more(shards: StoreServer) -> None:
     def work(_: int) -> None:
         progress.stop.set()
         with progress.scan(path):
-            archive_scans.note_scan(512, 0, 0)
+            archive_scans.note_scan(512, 0)
             raise AssertionError("it goes on")
 
     work_through([0], work, name="index", threads=1, one_is_here=False, stop=progress.stop)

@@ -105,7 +105,7 @@ def test_what_is_passed_counts_the_headers_found_ahead(
     monkeypatch.setattr(LinkMeter, "model", lambda _, streams, now_s: LinkModel(0.001, 1e6, streams))
     store.objects["t.tar"] = tar_of({f"{number:04}.jpg": bytes(20_000) for number in range(800)})
     seen: list[tuple[int, int]] = []
-    monkeypatch.setattr(tar_lookahead, "note_scan", lambda offset, size, requests: seen.append((offset, size)))
+    monkeypatch.setattr(tar_lookahead, "note_scan", lambda offset, size: seen.append((offset, size)))
     assert len(hr.open("s3://bucket/t.tar", store_options=store.options)) == 800
     size, read, far = len(store.objects["t.tar"]), 0, 0
     for offset, more in seen:
