@@ -1,4 +1,4 @@
-"""Binary values of compressed row files, decoded once into a file next to the rows.
+"""Binary values of compressed row files, decoded once into a file in the cache folder.
 
 Decoding on access would decode a whole row group for each sample of a shuffled epoch: see docs/sources.md.
 """
@@ -10,7 +10,6 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -50,7 +49,7 @@ _FORMAT = "headrace values 2"
 """Raise the number whenever the meaning of an index or of a file of values changes: old files are rebuilt."""
 _VALUES_SUFFIX = ".values.headrace"
 _KEPT_FROM_BYTES = 1 << 20
-"""Smaller columns are decoded at each opening, to avoid extra files next to every small parquet."""
+"""Smaller columns are decoded at each opening, to avoid an extra file for every small parquet."""
 
 
 def open_decoded_values(
@@ -63,7 +62,7 @@ def open_decoded_values(
     """
     identity = identify_rows(path)
     variant = hashlib.blake2b(column.encode(), digest_size=4).hexdigest()
-    places = sidecar_places(path, identity, cache, variant=variant)
+    places = sidecar_places(path, identity, cache, variant=variant, beside=False)
     held: list[MemoryFile] = []
 
     def build(path: FilePath, folder: str | None) -> tuple[Mapping[str, ArrayContent], str]:
@@ -72,8 +71,6 @@ def open_decoded_values(
         if place is None:
             held[:] = [MemoryFile()]
             return _arrays(_decode(rows, column, held[0].put)), ""
-        if isinstance(path, str):
-            _forget(path, variant, place)
         where = _values_place(place, identity)
         return _arrays(_write(rows, column, where)), identify_archive(where).to_json()
 
@@ -86,7 +83,7 @@ def open_decoded_values(
             return held[0], values
         return _find(places, identity, outline, values), values
 
-    sidecar = Sidecar(_FORMAT, build, load, identify_closely, variant)
+    sidecar = Sidecar(_FORMAT, build, load, identify_closely, variant, beside=False)
     if cache is None and not any(map(os.path.exists, places)):
         rows = read()
         if rows.column_bytes(column) < _KEPT_FROM_BYTES:
@@ -113,17 +110,6 @@ def _find(places: Sequence[str], identity: FileIdentity, outline: str, values: B
         ):
             return where
     raise InvalidFileError("the values are gone")
-
-
-def _forget(path: str, variant: str, place: str) -> None:
-    """Remove the values of the previous file at `path`, if they are next to it."""
-    folder, start = os.path.split(f"{path}.{variant}.")
-    if place != f"{path}.{variant}.headrace":
-        return
-    for name in os.listdir(folder):
-        if name.startswith(start) and name.endswith(_VALUES_SUFFIX):
-            with suppress(OSError):
-                os.unlink(os.path.join(folder, name))
 
 
 def _write(rows: RowGroups, column: str, where: str) -> ByteRanges:

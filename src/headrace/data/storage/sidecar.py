@@ -107,6 +107,8 @@ class Sidecar(Generic[T]):
     """Part of the index's name, if a file has several indices."""
     lazy: bool = False
     """True if a large index is verified on access; otherwise opening verifies all of it."""
+    beside: bool = True
+    """True if the index may be next to the file; otherwise it is in a cache folder, as that of an object."""
 
 
 def open_sidecar(sidecar: Sidecar[T], path: FilePath, identity: FileIdentity, *, cache: str | None) -> T:
@@ -115,7 +117,7 @@ def open_sidecar(sidecar: Sidecar[T], path: FilePath, identity: FileIdentity, *,
     The index is next to the file. With `cache`, or if that is not writable, it is in that folder or the default cache
     folder. The index of an object is never in its bucket.
     """
-    places = sidecar_places(path, identity, cache, variant=sidecar.variant)
+    places = sidecar_places(path, identity, cache, variant=sidecar.variant, beside=sidecar.beside)
     for place in places:
         try:
             kept = _load(sidecar, place, identity)
@@ -150,7 +152,9 @@ def cache_folder() -> str:
     return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "headrace")
 
 
-def sidecar_places(path: FilePath, identity: FileIdentity, cache: str | None, *, variant: str = "") -> list[str]:
+def sidecar_places(
+    path: FilePath, identity: FileIdentity, cache: str | None, *, variant: str = "", beside: bool = True
+) -> list[str]:
     """Return candidate paths of the index, best first. In a cache, names depend on the content: a moved file matches.
 
     With `$HEADRACE_CACHE_ONLY` set, nothing is written next to the data, so the doctor's trials leave it unchanged.
@@ -159,7 +163,7 @@ def sidecar_places(path: FilePath, identity: FileIdentity, cache: str | None, *,
     cached = f"{file_name(path)}.{identity.sample}{end}"
     if cache is not None:
         return [os.path.join(cache, cached)]
-    if os.environ.get("HEADRACE_CACHE_ONLY") or not isinstance(path, str):
+    if not beside or os.environ.get("HEADRACE_CACHE_ONLY") or not isinstance(path, str):
         return [os.path.join(cache_folder(), cached)]
     return [path + end, os.path.join(cache_folder(), cached)]
 
