@@ -363,14 +363,14 @@ def test_decoded_values_are_cached_and_taken_from_there(tmp_path, monkeypatch, c
     expected = data.open(path).fingerprint
     (values,) = cache.glob("*.values.headrace")
     assert {each.name for each in tmp_path.glob("a.parquet*")} == {"a.parquet"}, "nothing beside the rows"
+    decode = spilled._decode
     monkeypatch.setattr(spilled, "_decode", None)
     ds = data.open(path)
     assert (ds.fingerprint, ds.read("image", 9)) == (expected, FILES[9])
     assert ds.where("image", 9)[0] == str(values)
     copy = pickle.loads(pickle.dumps(ds))
     assert (copy.fingerprint, copy.read("image", 9)) == (expected, FILES[9])
-    monkeypatch.undo()
-    monkeypatch.setattr(spilled, "_KEPT_FROM_BYTES", 1)
+    monkeypatch.setattr(spilled, "_decode", decode)
     for damage in (values.unlink, lambda: values.write_bytes(values.read_bytes()[:-1])):
         damage()
         with pytest.warns(UserWarning, match=r"a\.parquet.*the values are gone.*rebuilt"):
