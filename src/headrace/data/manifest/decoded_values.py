@@ -6,10 +6,12 @@ Decoding on access would decode a whole row group for each sample of a shuffled 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import secrets
 import shutil
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -19,9 +21,8 @@ from headrace.data.location import ABSENT
 from headrace.data.storage import safetensors
 from headrace.data.storage.file_writing import UnwritableError, finish_partial_file, partial_file, write_all
 from headrace.data.storage.open_file import FilePath
-from headrace.data.storage.safetensors import ArrayContent, Arrays, InvalidFileError
+from headrace.data.storage.safetensors import ArrayContent, Arrays, InvalidFileError, read_outline
 from headrace.data.storage.sidecar import (
-    FileIdentity,
     Sidecar,
     identify_archive,
     identify_closely,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 Put: TypeAlias = Callable[[memoryview], int]
 """Function that appends bytes to a file of values, from any thread, and returns their offset."""
 
-_FORMAT = "headrace values 2"
+_FORMAT = "headrace values 3"
 """Raise the number whenever the meaning of an index or of a file of values changes: old files are rebuilt."""
 _VALUES_SUFFIX = ".values.headrace"
 _KEPT_FROM_BYTES = 1 << 20
@@ -62,17 +63,18 @@ def open_decoded_values(
     """
     identity = identify_rows(path)
     variant = hashlib.blake2b(column.encode(), digest_size=4).hexdigest()
-    places = sidecar_places(path, identity, cache, variant=variant, beside=False)
+    (place,) = sidecar_places(path, identity, cache, variant=variant, beside=False)
     held: list[MemoryFile] = []
 
     def build(path: FilePath, folder: str | None) -> tuple[Mapping[str, ArrayContent], str]:
         rows = read()
-        place = next((place for place in places if os.path.dirname(place) == folder), None)
-        if place is None:
+        if folder is None:
             held[:] = [MemoryFile()]
             return _arrays(_decode(rows, column, held[0].put)), ""
-        where = _values_place(place, identity)
-        return _arrays(_write(rows, column, where)), identify_archive(where).to_json()
+        # Each build has a name of its own: values are written in any order, and a run may read those of another build.
+        where = f"{place.removesuffix('.headrace')}.{secrets.token_hex(4)}{_VALUES_SUFFIX}"
+        values = _write(rows, column, where)
+        return _arrays(values), json.dumps([os.path.basename(where), identify_archive(where).to_json()])
 
     def load(arrays: Arrays, outline: str, _: int) -> tuple[ValuesFile, ByteRanges]:
         length = safetensors.checked_array(arrays, "length", np.int64)
@@ -81,10 +83,10 @@ def open_decoded_values(
         values = ByteRanges(offset, length, paths)
         if held:
             return held[0], values
-        return _find(places, identity, outline, values), values
+        return _find(os.path.dirname(place), outline, values), values
 
     sidecar = Sidecar(_FORMAT, build, load, identify_closely, variant, beside=False)
-    if cache is None and not any(map(os.path.exists, places)):
+    if cache is None and not os.path.exists(place):
         rows = read()
         if rows.column_bytes(column) < _KEPT_FROM_BYTES:
             file = MemoryFile()
@@ -92,24 +94,20 @@ def open_decoded_values(
     return open_sidecar(sidecar, path, identity, cache=cache)
 
 
-def _values_place(place: str, identity: FileIdentity) -> str:
-    """Return the path of the values, next to the index at `place`. Its name depends on the content of the rows."""
-    return f"{place.removesuffix('.headrace')}.{identity.sample[:8]}{_VALUES_SUFFIX}"
-
-
-def _find(places: Sequence[str], identity: FileIdentity, outline: str, values: ByteRanges) -> str:
+def _find(folder: str, outline: str, values: ByteRanges) -> str:
     """Return the path of the values. Raises InvalidFileError if that file is missing or has changed."""
-    for where in (_values_place(place, identity) for place in places):
-        try:
-            found = identify_archive(where)
-        except ReadError:
-            continue
-        here = values.length != ABSENT
-        if found.to_json() == outline and safetensors.ranges_lie_in(
-            values.offset[here], values.length[here], first=0, end=found.bytes
-        ):
-            return where
-    raise InvalidFileError("the values are gone")
+    name, identity = read_outline(outline, tuple[str, str])
+    where = os.path.join(folder, os.path.basename(name))
+    here = values.length != ABSENT
+    try:
+        found = identify_archive(where)
+    except ReadError:
+        raise InvalidFileError("the values are gone") from None
+    if found.to_json() != identity or not safetensors.ranges_lie_in(
+        values.offset[here], values.length[here], first=0, end=found.bytes
+    ):
+        raise InvalidFileError("the values are gone")
+    return where
 
 
 def _write(rows: RowGroups, column: str, where: str) -> ByteRanges:
