@@ -16,6 +16,7 @@ from headrace.doctor.explain.samples import explain_look
 from headrace.doctor.faults import find_faults
 from headrace.doctor.probe.look.objects import described_loader
 from headrace.doctor.probe.look.value_look import look_at_values
+from headrace.doctor.session.after_run import DataFault
 
 COUNT = 60
 MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
@@ -60,6 +61,10 @@ def looked(loader: DataLoader, folder: Path) -> Look:
     return read_look(folder / "look")
 
 
-def codes_of(loader: DataLoader, folder: Path) -> list[str]:
+def faults_of(loader: DataLoader, folder: Path) -> list[DataFault]:
     look = looked(loader, folder)
-    return [fault.code for fault in find_faults(look, explain_look(look, most_s=60), described_loader(loader, None))]
+    return find_faults(look, explain_look(look, most_s=60), described_loader(loader, None))
+
+
+def codes_of(loader: DataLoader, folder: Path) -> list[str]:
+    return [fault.code for fault in faults_of(loader, folder)]

@@ -19,6 +19,7 @@ from headrace.doctor.faults import (
     leaked_split,
     loader_place,
     normalized_by_loop,
+    same_draws_of_streams,
 )
 from headrace.doctor.faults.fault_kinds import Explained
 from headrace.doctor.measure import BOUND, Diagnosis, TrainerView, main_view_of
@@ -84,6 +85,7 @@ class LoaderAdoption:
             for fault in session.faults:
                 fault.place = loader_place(view.trainer, loader.number)
             session.faults += leaked_split(session, view.trainer, loader.number, look, is_of_run=is_of_run)
+            session.faults += same_draws_of_streams(session, look, self.adoption.explained)
             self.looks.append((look, self.adoption.explained))
             self._compare_others(session, view.trainer)
 

@@ -20,6 +20,7 @@ from checked import (
     Loop,
     Photos,
     Reshuffled,
+    label_of,
     loader_of,
     photos,
     picture,
@@ -51,6 +52,7 @@ BESIDE: dict[str, Callable[[int], tuple[Any, ...]]] = {
     "zero_masks": lambda index: (torch.zeros(SIDE, SIDE, dtype=torch.long),),
     "masks_of_ones": lambda index: (torch.ones(SIDE, SIDE),),
     "embeddings": lambda index: (of_index(index, 4), of_index(index, 16, 16)),
+    "four_ratings": lambda index: ((of_index(index, 4) * 9).round(),),
 }
 
 
@@ -210,6 +212,37 @@ class Permuted(Reshuffled):
 @case
 def an_endless_stream_of_permutations(files: list[str], others: list[str]) -> None:
     passes(loader_of(Permuted(files, by_worker=False)), most=12)
+
+
+class Buffered(Captions):
+    """Augmented pictures, taken at random from a buffer by draws that are the same in each worker."""
+
+    reads_first = True
+
+    def __iter__(self) -> Iterator[Any]:
+        drawn, buffer = random.Random(0), list[Any]()
+        info = get_worker_info()
+        files = self.files[info.id :: info.num_workers] if info else self.files
+        for file in files:
+            buffer.append(self.sample(file) if self.reads_first else file)
+            if len(buffer) == 5:
+                one = buffer.pop(drawn.randrange(5))
+                yield one if self.reads_first else self.sample(one)
+
+    def sample(self, file: str) -> Any:
+        return picture(file, flips=bool(torch.rand(()) < 0.5)), Path(file).stem, label_of(file)
+
+
+@case
+def streams_that_shuffle_alike(files: list[str], others: list[str]) -> None:
+    passes(loader_of(Buffered(random.Random(1).sample(files, len(files)))))
+
+
+@case
+def streams_that_shuffle_alike_before_they_read(files: list[str], others: list[str]) -> None:
+    stream = Buffered(random.Random(1).sample(files, len(files)))
+    stream.reads_first = False
+    passes(loader_of(stream))
 
 
 @case

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fault_samples import codes_of
+from fault_samples import codes_of, faults_of
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
@@ -88,7 +88,29 @@ def points(pixels: np.ndarray, boxes: torch.Tensor, right: bool) -> Any:
     return pixels, both
 
 
+def cut(pixels: np.ndarray, boxes: torch.Tensor, right: bool, *, window: tuple[int, int, int] | None = None) -> Any:
+    """Cut a square, by top, left and side; at random by default."""
+    height, width = pixels.shape[:2]
+    top, left = (int(torch.randint(side - SIDE, ())) for side in (height, width))
+    top, left, side = window or (top, left, SIDE)
+    if right:
+        boxes = (boxes - torch.tensor([left, top, left, top])).clip(0, side)
+    return pixels[top : top + side, left : left + side], boxes
+
+
+def cut_and_resized(pixels: np.ndarray, boxes: torch.Tensor, right: bool) -> Any:
+    top, left, side = (int(torch.randint(*ends, ())) for ends in ((0, 20), (0, 30), (30, 60)))
+    _, boxes = cut(pixels, boxes, right, window=(top, left, side))
+    picture = Image.fromarray(pixels).crop((left, top, left + side, top + side)).resize((SIDE, SIDE))
+    return np.asarray(picture), boxes * (SIDE / side) if right else boxes
+
+
+def cut_in_the_middle(pixels: np.ndarray, boxes: torch.Tensor, right: bool) -> Any:
+    return cut(pixels, boxes, right, window=(16, 20, SIDE))
+
+
 CHANGES = {"flip": flipped, "quarter turn": turned, "smaller": resized(SIDE), "larger": resized(256), "points": points}
+CUTS = {"cut": cut, "resized cut": cut_and_resized, "cut in the middle": cut_in_the_middle}
 
 
 @pytest.mark.parametrize("right", [False, True], ids=["faulty", "right"])
@@ -98,3 +120,39 @@ def test_boxes_beside_their_image(change: str, kind: Any, right: bool, tmp_path:
     loader = DataLoader(kind(tmp_path, CHANGES[change], right), 4, collate_fn=lists)
     found = codes_of(loader, tmp_path)
     assert found == ([] if right else ["misaligned"])
+
+
+@pytest.mark.parametrize("right", [False, True], ids=["faulty", "right"])
+@pytest.mark.parametrize("kind", [Annotated, AnnotatedStream])
+@pytest.mark.parametrize("change", CUTS)
+def test_boxes_beside_a_part_of_their_image(change: str, kind: Any, right: bool, tmp_path: Path) -> None:
+    found = faults_of(DataLoader(kind(tmp_path, CUTS[change], right), 4, collate_fn=lists), tmp_path)
+    assert [(one.code, one.certainty) for one in found] == ([] if right else [("misaligned", "unless intended")])
+
+
+class WithItsWindow(Annotated):
+    """Boxes of the file, and where the image was cut from it."""
+
+    def __getitem__(self, index: int) -> Any:
+        image, target = super().__getitem__(index)
+        whole = np.asarray(Image.open(self.files[index]))
+        shown = (image * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+        views = np.lib.stride_tricks.sliding_window_view(whole, shown.shape)[:, :, 0]
+        ((top, left), *_) = np.argwhere((views == shown).all(axis=(2, 3, 4)))
+        return image, target | {"at": torch.tensor([top, left])}
+
+
+def test_boxes_of_the_file_with_the_window(tmp_path: Path) -> None:
+    assert codes_of(DataLoader(WithItsWindow(tmp_path, cut, False), 4, collate_fn=lists), tmp_path) == []
+
+
+class Rated(Annotated):
+    """Four numbers beside a flipped image, which are no box."""
+
+    def __getitem__(self, index: int) -> Any:
+        image, _ = super().__getitem__(index)
+        return image, torch.from_numpy(np.random.default_rng(index).integers(0, 11, 4)).float()
+
+
+def test_other_rows_of_four_numbers(tmp_path: Path) -> None:
+    assert codes_of(DataLoader(Rated(tmp_path, flipped, False), 4, collate_fn=lists), tmp_path) == []

@@ -10,25 +10,35 @@ from typing import Any
 import pytest
 from observed_runs import CASES, headrace, python, torchrun
 
-SCRIPT = "checked.py"
+SCRIPTS = ["checked.py", "checked_streams.py"]
 
 
 def planted() -> list[Any]:
-    """A parameter for each script: its name, the code of its fault, its ranks, and whether the fault is certain."""
+    """A parameter for each case: script, name, the code of its fault, its ranks, and whether the fault is certain."""
     found = []
-    for function in ast.parse((CASES / SCRIPT).read_text()).body:
+    functions = [(script, function) for script in SCRIPTS for function in ast.parse((CASES / script).read_text()).body]
+    for script, function in functions:
         for call in function.decorator_list if isinstance(function, ast.FunctionDef) else []:
             if isinstance(call, ast.Call) and ast.unparse(call.func) == "planted":
                 options = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
                 ranks, certain = options.get("ranks", 1), options.get("certain", True)
-                found.append(
-                    pytest.param(function.name, ast.literal_eval(call.args[0]), ranks, certain, id=function.name)
-                )
+                code, name = ast.literal_eval(call.args[0]), function.name  # type: ignore[union-attr]
+                found.append(pytest.param(script, name, code, ranks, certain, id=name))
     return found
 
 
 UNUSUAL = [
-    *("zero_masks", "masks_of_ones", "embeddings", "two_views_and_one_class", "a_curriculum", "weights", "folds"),
+    *("streams_that_shuffle_alike", "streams_that_shuffle_alike_before_they_read"),
+    *(
+        "zero_masks",
+        "masks_of_ones",
+        "embeddings",
+        "four_ratings",
+        "two_views_and_one_class",
+        "a_curriculum",
+        "weights",
+        "folds",
+    ),
     *("accuracy_on_training_samples", "an_endless_stream", "a_stream_without_files", "repeated_augmentation"),
     *("a_stream_that_reads_all_and_keeps_its_own", "boxes_of_the_file_beside_those_of_the_image"),
     *("the_logarithm_of_a_depth", "folds_of_streams", "streams_that_read_all_and_keep_their_split"),
@@ -45,9 +55,9 @@ def checked(folder: Path, ranks: int, *arguments: str) -> tuple[int, dict[str, A
 
 
 @pytest.mark.one_in(6)
-@pytest.mark.parametrize(("name", "code", "ranks", "certain"), planted())
-def test_a_planted_fault_is_found(name: str, code: str, ranks: int, certain: bool, tmp_path: Path) -> None:
-    status, document, printed = checked(tmp_path, ranks, SCRIPT, name, "faulty")
+@pytest.mark.parametrize(("script", "name", "code", "ranks", "certain"), planted())
+def test_a_planted_fault_is_found(script: str, name: str, code: str, ranks: int, certain: bool, tmp_path: Path) -> None:
+    status, document, printed = checked(tmp_path, ranks, script, name, "faulty")
     (fault,) = document["faults"]
     assert (fault["code"], fault["certainty"] == "certain", status) == (code, certain, 101 if certain else 0)
     assert code in printed
@@ -55,9 +65,11 @@ def test_a_planted_fault_is_found(name: str, code: str, ranks: int, certain: boo
 
 
 @pytest.mark.one_in(8)
-@pytest.mark.parametrize(("name", "code", "ranks", "certain"), planted())
-def test_the_correct_script_raises_no_alarm(name: str, code: str, ranks: int, certain: bool, tmp_path: Path) -> None:
-    status, document, printed = checked(tmp_path, ranks, SCRIPT, name, "right")
+@pytest.mark.parametrize(("script", "name", "code", "ranks", "certain"), planted())
+def test_the_correct_script_raises_no_alarm(
+    script: str, name: str, code: str, ranks: int, certain: bool, tmp_path: Path
+) -> None:
+    status, document, printed = checked(tmp_path, ranks, script, name, "right")
     assert (document["faults"], status) == ([], 0)
     assert printed.startswith("No fault found")
 

@@ -12,8 +12,11 @@ import pytest
 from made_reports import made_session
 from made_sessions import replace
 
-from headrace.doctor.explain.look import Look
+from headrace.doctor.explain import ValueExplanation
+from headrace.doctor.explain.look import LeafPath, Look
+from headrace.doctor.explain.samples import LeafExplanation
 from headrace.doctor.faults import leaked_split
+from headrace.doctor.faults.split_faults import shifted_classes
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.trainers import FirstBatch, LoaderFacts, ProducedBatches, TrainerPass
 
@@ -169,3 +172,18 @@ def test_passes_that_are_no_evaluations_of_this_training() -> None:
     folds = [IMAGES[8:], IMAGES[:8], [*IMAGES[:8], *IMAGES[16:]], IMAGES[8:16]]
     passes = [trained(alone(folds[0])), Pass(1, alone(folds[1])), trained(alone(folds[2]), 2), Pass(3, alone(folds[3]))]
     assert leaks(passes, folds[2], loader=2) == []
+
+
+@pytest.mark.parametrize("label", [lambda number: number, lambda number: [number, number % 2]])
+@pytest.mark.parametrize("first", [0, 1])
+def test_labels_by_folder(label: Any, first: int) -> None:
+    """Labels are numbers, or lists of those, as for samples of several classes."""
+
+    def sides(first: int) -> tuple[Look, dict[LeafPath, LeafExplanation]]:
+        folders = [number % 3 for number in range(9)]
+        columns = {"labels": [label(first + one) for one in folders], "folder of paths": [f"c{one}" for one in folders]}
+        by = ValueExplanation("equal", "labels")
+        return Look([], columns), {("label",): LeafExplanation(("label",), by)}
+
+    found = list(shifted_classes(*sides(0), *sides(first), "train.py:9"))
+    assert [one.code for one in found] == ["shifted-classes"] * bool(first)

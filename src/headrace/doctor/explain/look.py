@@ -202,6 +202,8 @@ class Look:
     """Number of the loader in the evidence; None if it was not iterated."""
     ordinal: int | None = None
     """Number of the loader among all that the process made."""
+    drawn: frozenset[str] = frozenset()
+    """Generators that a stream draws from after it has read a sample's file."""
     mixed: frozenset[LeafPath] | None = frozenset()
     """Arrays in which samples of a batch are mixed; None if no batch of two was seen."""
 
@@ -250,6 +252,7 @@ def _look(held: bytes, pictures: Path) -> Look:
         made=outline["made"],
         loader=outline["loader"],
         ordinal=outline["ordinal"],
+        drawn=frozenset(name for each in outline["samples"] for name in each["drawn"]),
         mixed=None if outline["mixed"] is None else frozenset(map(tuple, outline["mixed"])),
     )
 

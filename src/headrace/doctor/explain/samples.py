@@ -36,6 +36,7 @@ _MOST_VAIN = 12
 """Number of repetitions without a window as it is, after which no further ones are searched."""
 _MOST_CLASSES, _MOST_FLOATS = 300, 64
 """Maximum number of distinct values of an array of integers, or of whole floats, that is first tried as a mask."""
+_MOST_NARROW = 4
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def _explained_array(
     """Explain pixels. `views`: placements of other leaves, tried first; others are searched until a time."""
     leaves = [each.leaves[path] for each in samples]
     is_random = _differs_by_making(samples, leaves)
-    if any(leaf.kind != "array" or leaf.value.ndim < 2 for leaf in leaves):
+    if any(leaf.kind != "array" or leaf.value.ndim < 2 or _is_narrow(leaf.value) for leaf in leaves):
         return LeafExplanation(path, None, is_random=is_random)
     chosen, is_cut = spread(samples), False
     for number in _likely_inputs(leaves[0], chosen):
@@ -136,6 +137,11 @@ def _explained_array(
             if by is not None:
                 return LeafExplanation(path, by, number, decoding, is_random, seen)
     return LeafExplanation(path, None, is_random=is_random, is_array=True, is_cut=is_cut)
+
+
+def _is_narrow(value: Array) -> bool:
+    """Return True for rows of boxes or points, which any picture would explain."""
+    return value.ndim == 2 and min(value.shape) <= _MOST_NARROW
 
 
 def _likely_inputs(leaf: LeafValue, samples: Sequence[LookedSample]) -> list[int]:

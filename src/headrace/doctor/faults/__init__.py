@@ -7,16 +7,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from headrace.doctor.explain.look import Look
+from headrace.doctor.faults.box_faults import left_behind, unscaled
 from headrace.doctor.faults.evaluation_faults import leaked_split, leaked_streams
 from headrace.doctor.faults.fault_kinds import Explained, leaf_name, leaf_role
 from headrace.doctor.faults.fault_patches import add_patches
 from headrace.doctor.faults.fault_pictures import FaultPicture, fault_pictures
 from headrace.doctor.faults.geometry_faults import (
     ignored_orientation,
-    left_behind,
     misaligned,
     misaligned_drawn,
-    unscaled,
 )
 from headrace.doctor.faults.key_faults import (
     KeyedPass,
@@ -34,6 +33,7 @@ from headrace.doctor.faults.label_faults import invented_labels
 from headrace.doctor.faults.process_faults import (
     loader_place,
     same_draws,
+    same_draws_of_streams,
     shared_samples,
 )
 from headrace.doctor.faults.resume_faults import resumption
@@ -45,7 +45,7 @@ from headrace.doctor.faults.sample_faults import (
     never_visited,
     substituted_samples,
 )
-from headrace.doctor.faults.split_faults import leaked_list, redrawn, shifted_classes
+from headrace.doctor.faults.split_faults import leaked_list, redrawn, shifted_classes, shifted_streams
 from headrace.doctor.faults.value_faults import channel_order, clipped, non_finite, normalized_by_loop, wrong_scale
 from headrace.doctor.session.after_run import DataFault
 from headrace.doctor.session.model import Session
@@ -63,6 +63,7 @@ __all__ = [
     "loader_place",
     "normalized_by_loop",
     "resumption",
+    "same_draws_of_streams",
     "session_faults",
 ]
 CHECKS: tuple[Callable[[Look, Explained], Iterator[DataFault]], ...] = (
@@ -97,6 +98,7 @@ SESSION_CHECKS: tuple[Callable[[Session], Iterator[DataFault]], ...] = (
     class_order_of_streams,
     leaked_keys,
     leaked_streams,
+    shifted_streams,
     embedded_padding,
 )
 """Checks of what all processes recorded."""
@@ -104,8 +106,9 @@ SESSION_CHECKS: tuple[Callable[[Session], Iterator[DataFault]], ...] = (
 
 def find_faults(look: Look, explained: Explained, loader: Mapping[str, Any]) -> list[DataFault]:
     """Return the faults that inspected samples prove. `loader` is the description of their DataLoader."""
-    found = [fault for check in CHECKS for fault in check(look, explained)]
-    found += [fault for check in LOADER_CHECKS for fault in check(look, explained, loader)]
+    every = [fault for check in CHECKS for fault in check(look, explained)]
+    every += [fault for check in LOADER_CHECKS for fault in check(look, explained, loader)]
+    found = list({(one.code, *one.leaves): one for one in reversed(every)}.values())[::-1]  # the first of a kind
     for path, one in explained.items():
         name, role = leaf_name(path), leaf_role(one)
         for fault in found if name.startswith("item ") else ():

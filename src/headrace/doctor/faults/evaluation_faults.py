@@ -5,13 +5,12 @@ from __future__ import annotations
 import filecmp
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
-from typing import NamedTuple
 
 from headrace.doctor.explain.look import Look
 from headrace.doctor.faults.fault_kinds import INTENDED, FaultKind
-from headrace.doctor.faults.process_faults import FirstOfPass, files_of_samples, first_of_passes, loader_place
+from headrace.doctor.faults.process_faults import Counted, FirstOfPass, files_of_samples, first_of_passes, loader_place
 from headrace.doctor.session.after_run import DataFault
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.trainers import Trainer
@@ -25,12 +24,6 @@ _MOST_COMPARED = 8
 
 _LEAST = 8
 """Minimum number of files of samples: of fewer, one for each may be chance."""
-
-
-class _Batch(NamedTuple):
-    samples: int
-    files: list[str]
-    """Files that were opened for it."""
 
 
 LEAKED_SPLIT = FaultKind(
@@ -55,23 +48,23 @@ def leaked_split(
     another evaluation reads other files.
     """
     firsts = [one for one in first_of_passes(session, least=1) if one.trainer is trainer and one.pass_.loader == loader]
-    trained = [batch for batch in _batches(firsts) if batch.samples]
+    trained = [each for one in firsts for each in one.counted if each[0]]
     kinds = _listed_files(look, trained)
     if not kinds:
         return
-    seen = len(kinds[0].intersection(path for batch in trained for path in batch.files))
+    seen = len(kinds[0].intersection(path for _, batch in trained for path in batch.files))
     read = _evaluations(session, trainer, loader, min(one.pass_.start for one in firsts))
     leaks = {number: min((_leaked(listed, read[number]) for listed in kinds), key=len) for number in read}
-    is_apart = any(batch.files for number in read if not leaks[number] for batch in read[number])
-    most = max(len(set(batch.files)) / batch.samples for batch in trained)
+    is_apart = any(batch.files for number in read if not leaks[number] for _, batch in read[number])
+    most = max(len(set(batch.files)) / count for count, batch in trained)
     for number, shared in leaks.items():
-        samples = sum(batch.samples for batch in read[number])
+        samples = sum(count for count, _ in read[number])
         ends = {os.path.splitext(path)[1] for path in shared}
-        others = {path for batch in read[number] for path in batch.files} - shared
-        is_less = any(len(shared.intersection(batch.files)) < batch.samples for batch in read[number])
+        others = {path for _, batch in read[number] for path in batch.files} - shared
+        is_less = any(len(shared.intersection(batch.files)) < count for count, batch in read[number])
         has_others = is_less and any(os.path.splitext(path)[1] in ends for path in others)
         # samples that read more files than those of the training may read these as references
-        is_alike = all(len(set(batch.files)) <= most * batch.samples for batch in read[number])
+        is_alike = all(len(set(batch.files)) <= most * count for count, batch in read[number])
         is_proved = is_of_run or (samples and (len(shared) / samples) ** seen <= _CHANCE)
         if shared and is_alike and is_proved and (has_others or not is_apart):
             what = f"reads {len(shared)} of the training samples' files, or copies equal byte by byte, for its first "
@@ -111,19 +104,19 @@ def leaked_streams(session: Session) -> Iterator[DataFault]:
             )
 
 
-def _evaluations(session: Session, trainer: Trainer, loader: int, begun: int) -> dict[int, list[_Batch]]:
+def _evaluations(session: Session, trainer: Trainer, loader: int, begun: int) -> dict[int, list[Counted]]:
     """Return the batches of the first pass of each other loader that evaluates after a time, by loader."""
     first: dict[int, int] = {}
-    read: dict[int, list[_Batch]] = {}
+    read: dict[int, list[Counted]] = {}
     for one in first_of_passes(session, least=1, feeds=False):
         number, pass_ = one.pass_.loader, one.pass_.number
         is_later = one.trainer is trainer and number != loader and one.pass_.start > begun
         if is_later and first.setdefault(number, pass_) == pass_:
-            read.setdefault(number, []).extend(_batches([one]))
+            read.setdefault(number, []).extend(one.counted)
     return read
 
 
-def _listed_files(look: Look, batches: Sequence[_Batch]) -> list[set[str]]:
+def _listed_files(look: Look, batches: Sequence[Counted]) -> list[set[str]]:
     """Return the files of all samples that a loader takes: a set for each kind, such as images and masks.
 
     A column names them up to a constant beginning and end, and each batch reads one for each of its samples.
@@ -134,20 +127,20 @@ def _listed_files(look: Look, batches: Sequence[_Batch]) -> list[set[str]]:
         if not all(isinstance(row, str) for row in rows) or len(set(rows)) != len(rows):
             continue
         names = set(map(plain_name, rows))
-        around = {(begin, end) for path in batches[0].files for begin, name, end in names_in(path) if name in names}
+        around = {(begin, end) for path in batches[0][1].files for begin, name, end in names_in(path) if name in names}
         for begin, end in around:
             listed = {f"{begin}{name}{end}" for name in names}
-            if listed not in found and all(len(listed.intersection(each.files)) >= each.samples for each in batches):
+            if listed not in found and all(len(listed.intersection(each.files)) >= count for count, each in batches):
                 found.append(listed)
     return found
 
 
-def _leaked(listed: set[str], batches: Sequence[_Batch]) -> set[str]:
+def _leaked(listed: set[str], batches: Sequence[Counted]) -> set[str]:
     """Return the files of an evaluation that are listed, or equal listed ones of their name byte by byte."""
     by_name: dict[str, list[str]] = {}
     for path in listed:
         by_name.setdefault(os.path.basename(path), []).append(path)
-    read = {path for batch in batches for path in batch.files}
+    read = {path for _, batch in batches for path in batch.files}
     copies = set()
     for path in read - listed:
         candidates = by_name.get(os.path.basename(path), [])[:_MOST_COMPARED]
@@ -162,11 +155,6 @@ def _is_same(path: str, other: str) -> bool:
         return filecmp.cmp(path, other, shallow=False)
     except OSError:
         return False
-
-
-def _batches(passes: Iterable[FirstOfPass]) -> Iterator[_Batch]:
-    for one in passes:
-        yield from (_Batch(samples, batch.files) for samples, batch in zip(one.samples, one.batches, strict=True))
 
 
 def names_in(path: str) -> Iterator[tuple[str, str, str]]:

@@ -6,8 +6,7 @@ Images whose colours are drawn have no recipe; their brightness shows window and
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from itertools import combinations, islice
 
 import numpy as np
@@ -26,8 +25,8 @@ from headrace.doctor.explain.masks import NEAREST, shown_values
 from headrace.doctor.explain.pictures import Array, layouts, sided
 from headrace.doctor.explain.placements import every_placement
 from headrace.doctor.explain.resampling import Floats
-from headrace.doctor.explain.samples import LeafExplanation, explain_look, is_coloured, spread
-from headrace.doctor.faults.fault_kinds import INTENDED, Explained, FaultKind
+from headrace.doctor.explain.samples import LeafExplanation, is_coloured, spread
+from headrace.doctor.faults.fault_kinds import Explained, FaultKind
 from headrace.doctor.session.after_run import DataFault
 
 _WINDOWS_APART = 0.03
@@ -39,16 +38,10 @@ _ALIKE = 0.85
 """Minimum correlation of a leaf with the part of its image that it shows."""
 _APART = 0.25
 """Minimum difference in correlation between two views of an image that are not the same."""
-_LEAST = 2
+LEAST = 2
 """Minimum number of samples whose views differ."""
 _MOST_TRIED = 96
 """Maximum number of placements that are tried."""
-_LEAST_PIXELS, _MOST_SCALE = 2.0, 1.05
-"""Box coordinates: least largest one in pixels, and the largest as a multiple of the image's side."""
-_CHANCE = 1e-3
-"""Maximum probability that boxes all over enlarged images stay in the part that the file's size covers."""
-_LEAST_MAP = 8
-"""Minimum side of a map of the image's pixels."""
 _BLOCK = 4
 """Side of the blocks of pixels that are compared, since filters and noise change single pixels."""
 
@@ -59,8 +52,9 @@ MISALIGNED = FaultKind(
     "Draw the window and the flip once per sample, and apply them to both; resize boxes with their image.",
     "the windows and flips that explain an image and a mask, depth map or grey file of the same samples "
     "differ; if the image's colours are drawn, its brightness shows them. Boxes [N, 4] and maps that no file explains "
-    "must change where the image is flipped, or (`unless intended`) cut otherwise, when a sample is made again; boxes "
-    "must fit the image, not only its file of another size (`unless intended` if that is smaller)",
+    "must change where the image is flipped, or (`unless intended`) cut otherwise, when a sample is made again, unless "
+    "a leaf without pixels does, which may hold the window; boxes must fit the image, not only its file of another "
+    "size (`unless intended` if that is smaller, or the image is a part of it)",
 )
 
 
@@ -170,14 +164,14 @@ def misaligned_drawn(look: Look, explained: Explained) -> Iterator[DataFault]:
     """
     images = [path for path, one in explained.items() if one.by is None and _is_drawn(look, path)]
     for path, one in explained.items() if images else ():
-        if not _is_map(one) or any(_is_picture(other) for other in explained.values()):
+        if not _is_map(one) or any(is_picture(other) for other in explained.values()):
             continue
         found = {image: [each for each in _compared(look, image, one) if each is not None] for image in images}
         apart = {image: [how for how in hows if how] for image, hows in found.items()}
         if any(hows and not apart[image] for image, hows in found.items()):
             continue
         for image, hows in apart.items():
-            if len(hows) >= _LEAST:
+            if len(hows) >= LEAST:
                 how = " and ".join(sorted(set(hows)))
                 yield MISALIGNED.found(image, path, how=how, count=len(hows), looked=len(found[image]))
 
@@ -194,7 +188,7 @@ def _is_map(one: LeafExplanation) -> bool:
     )
 
 
-def _is_picture(one: LeafExplanation) -> bool:
+def is_picture(one: LeafExplanation) -> bool:
     return isinstance(one.by, PictureExplanation) and not _is_map(one)
 
 
@@ -258,123 +252,3 @@ def _blocks(values: Floats) -> Floats:
     height, width = (side // _BLOCK * _BLOCK for side in values.shape)
     means: Floats = values[:height, :width].reshape(height // _BLOCK, _BLOCK, width // _BLOCK, _BLOCK).mean(axis=(1, 3))
     return means
-
-
-# Boxes, points and maps that no file explains.
-
-_EXPLAIN_S = 2.0
-"""CPU time limit of the explanation of one repetition of the samples."""
-
-
-def left_behind(look: Look, explained: Explained) -> Iterator[DataFault]:
-    """Yield boxes or maps that stay as they are, while the image of the same sample is flipped or cut otherwise."""
-    makings = sorted({each.making for each in look.samples})
-    images = [path for path, one in explained.items() if _is_picture(one) and one.is_random]
-    if not images or len(makings) < 2:
-        return
-    image, placed = images[0], dict[int, list[LeafPlacement]]()
-    others = [path for path in explained if path not in images]
-    kinds = (_is_box, _are_points, _is_map_of)
-    boxes, points, maps = ([path for path in others if _is_still(look, path, image, kind)] for kind in kinds)
-    still = boxes or points or maps
-    if not still:
-        return
-    for making in makings:
-        its = replace(look, samples=[each for each in look.samples if each.making == making])
-        by = explain_look(its, _EXPLAIN_S).get(image, explained[image]).by
-        for each, placement in zip(spread(its.samples), getattr(by, "placements", ()), strict=False):
-            placed.setdefault(each.index, []).append(placement)
-    flipped = [index for index, its in placed.items() if len({one.turn for one in its}) > 1]
-    moved = [index for index, its in placed.items() if len({one.window for one in its}) > 1 and index not in flipped]
-    for apart, how, certainty in ((flipped, "flip", "certain" if boxes else INTENDED), (moved, "window", INTENDED)):
-        if len(apart) >= _LEAST:
-            yield MISALIGNED.found(image, still[0], certainty=certainty, how=how, count=len(apart), looked=len(placed))
-            return
-
-
-def unscaled(look: Look, explained: Explained) -> Iterator[DataFault]:
-    """Yield boxes that fit the files of images which are resized, and not the images.
-
-    An image that was enlarged has room for them: boxes of all samples then stay in one corner.
-    """
-    for image, one in explained.items():
-        by = one.by
-        if not isinstance(by, PictureExplanation) or not all(placed.is_resampled for placed in by.placements):
-            continue
-        sizes = [(_sides(seen.leaf), seen.source.shape[:2]) for seen in one.seen]
-        chance = np.prod([np.divide(file, leaf) for leaf, file in sizes])
-        boxes = {path: fits for path in explained.keys() - {image} if (fits := _fits(look, path, sizes))}
-        if len(boxes) != 1:  # others may be the file's on purpose
-            continue
-        path, fits = next(iter(boxes.items()))
-        if (count := fits.count(False)) >= _LEAST or chance <= _CHANCE:
-            certainty = "certain" if count else INTENDED
-            yield MISALIGNED.found(
-                image, path, certainty=certainty, how="scale", count=count or len(fits), looked=len(sizes)
-            )
-            return
-
-
-def _fits(look: Look, path: LeafPath, sizes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> list[bool]:
-    """Return whether the boxes of each sample fit its image; none unless all are boxes in pixels of their files."""
-    found = []
-    for each, (leaf, file) in zip(spread(look.samples), sizes, strict=False):
-        value = each.leaves[path].value
-        if not isinstance(value, np.ndarray) or value.dtype.kind not in "iuf":
-            return []
-        if value.size and not _is_box(value, file):
-            return []
-        found += [_is_box(value, leaf)] if value.size else []
-    return found
-
-
-def _sides(leaf: Array) -> tuple[int, ...]:
-    """Return height and width of an image leaf."""
-    return sided(leaf, next(layouts(leaf))).shape[:2]
-
-
-def _is_box(value: Array, sides: tuple[int, ...]) -> bool:
-    """Return True for boxes in pixels [..., 4], by two corners or by corner and size."""
-    if value.shape[-1:] != (4,) or value.ndim > 2 or not _are_pixels(value):
-        return False
-    first, second = value[..., :2], value[..., 2:]
-    reach = np.array(sides[::-1]) * _MOST_SCALE
-    return bool((second > first).all() and (second <= reach).all()) or bool((first + second <= reach).all())
-
-
-def _are_points(value: Array, sides: tuple[int, ...]) -> bool:
-    """Return True for points in pixels [N, 2], or [N, 3] with their visibility."""
-    if value.ndim != 2 or value.shape[1] not in (2, 3) or value.dtype.kind != "f" or not _are_pixels(value):
-        return False
-    is_seen = np.isin(value[:, 2:], (0, 1, 2)).all()
-    return bool(is_seen and (value[:, :2] <= np.array(sides[::-1]) * _MOST_SCALE).all())
-
-
-def _are_pixels(value: Array) -> bool:
-    return bool(value.size and value.min() >= 0 and value.max() > _LEAST_PIXELS)
-
-
-def _is_map_of(value: Array, sides: tuple[int, ...]) -> bool:
-    """Return True for a map of an image's pixels, or of every second, fourth or eighth."""
-    strides = [tuple(side // stride for side in sides) for stride in (1, 2, 4, 8)]
-    is_uneven = value.ndim == 2 and not np.array_equal(value, value[:, ::-1])
-    return is_uneven and value.shape in strides and min(value.shape) >= _LEAST_MAP
-
-
-def _is_still(look: Look, path: LeafPath, image: LeafPath, is_kind: Callable[[Array, tuple[int, ...]], bool]) -> bool:
-    """Return True if a leaf of a kind is the same each time that a sample is made, and tells samples apart."""
-    by_index: dict[int, list[Array]] = {}
-    for each in look.samples:
-        value = each.leaves[path].value if path in each.leaves else None
-        if not isinstance(value, np.ndarray) or value.dtype.kind not in "iuf" or not value.size:
-            return False
-        sides = _sides(each.leaves[image].value)
-        if not (is_kind(value, sides) or is_kind(value, sides[::-1])):  # quarter turns may be drawn
-            return False
-        by_index.setdefault(each.index, []).append(value)
-    firsts = [values[0].tobytes() for values in by_index.values()]
-    return len(set(firsts)) > 1 and all(
-        values[0].shape == other.shape and np.array_equal(values[0], other)
-        for values in by_index.values()
-        for other in values
-    )

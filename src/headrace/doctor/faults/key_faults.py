@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from itertools import combinations, product
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ _SHARED = 0.9
 _PLAIN = ("RandomSampler", "SequentialSampler")
 """Samplers that know nothing of ranks."""
 _DISTINCT = 0.5
-"""Minimum share of different rows in a leaf that tells samples apart."""
+"""Minimum share of different rows that tell samples apart."""
 
 
 class KeyedPass(NamedTuple):
@@ -120,7 +120,7 @@ def shared_keys(session: Session) -> Iterator[DataFault]:
             what = f"{one.keys.count:,} keys of a pass"
         else:
             rows = [rows_of(each.trainer, each.pass_.number) for each in (one, other)]
-            share = max((_common(*map(set, pair)) for pair in _telling(*rows)), default=0.0)
+            share = _shared_rows(*rows)
             what = f"{max(map(len, rows[0].values()), default=0):,} rows of a pass"
             sides = [_firsts_of(session, each) for each in (one, other)]
             if share < _SHARED and _read_alike(*sides, is_whole=bool(one.keys.is_whole and other.keys.is_whole)):
@@ -177,7 +177,7 @@ def _batches_of(one: KeyedPass) -> int | None:
     return len(batches) if one.keys.is_whole and batches else None
 
 
-def _common(one: Sequence[int] | set[str], other: Sequence[int] | set[str]) -> float:
+def _common(one: Collection[Hashable], other: Collection[Hashable]) -> float:
     """Return the share of common members among those of the smaller set."""
     return len(set(one) & set(other)) / max(min(len(set(one)), len(set(other))), 1)
 
@@ -192,12 +192,19 @@ def rows_of(trainer: Trainer, number: int) -> dict[str, list[str]]:
     return found
 
 
-def _telling(one: Mapping[str, list[str]], other: Mapping[str, list[str]]) -> Iterator[tuple[list[str], list[str]]]:
-    """Yield the rows of each leaf that tells samples apart."""
-    for path in one.keys() & other.keys():
-        rows = one[path], other[path]
-        if all(len(each) >= _LEAST_ROWS and len(set(each)) >= _DISTINCT * len(each) for each in rows):
-            yield rows
+def _shared_rows(one: Mapping[str, list[str]], other: Mapping[str, list[str]]) -> float:
+    """Return the share of the rows of two sides that are the same; zero if these do not tell samples apart.
+
+    Augmentation changes some leaves: all others, whose values both sides have, have to be the same in the same row.
+    """
+    most = 0.0
+    both = [path for path in one.keys() & other.keys() if _common(one[path], other[path]) >= _SHARED]
+    for length in {(len(one[path]), len(other[path])) for path in both}:
+        joined = [path for path in both if (len(one[path]), len(other[path])) == length]
+        sides = [list(zip(*(each[path] for path in joined), strict=True)) for each in (one, other)]
+        if min(length) >= _LEAST_ROWS and all(len(set(rows)) >= _DISTINCT * len(rows) for rows in sides):
+            most = max(most, _common(*sides))
+    return most
 
 
 WORKER_DUPLICATES = FaultKind(
@@ -205,8 +212,8 @@ WORKER_DUPLICATES = FaultKind(
     "Workers {who} of pass {number} made the same samples of an iterable dataset: {how}.",
     "Split the samples in __iter__: islice(samples, info.id, None, info.num_workers), with "
     "info = torch.utils.data.get_worker_info().",
-    "nine in ten rows of a pass over an iterable dataset come from two workers, by a leaf whose rows differ, whatever "
-    "their order; or nine in ten files, each of which is read for one sample",
+    "nine in ten rows of a pass over an iterable dataset come from two workers, by all leaves whose values both make, "
+    "if these tell samples apart, whatever their order; or nine in ten files, each of which is read for one sample",
 )
 
 
@@ -215,7 +222,7 @@ def worker_duplicates(session: Session) -> Iterator[DataFault]:
     for one in keyed_passes(session):
         by_worker = _rows_by_worker(session, one)
         for (first, rows), (second, others) in combinations(sorted(by_worker.items()), 2):
-            share = max((_common(*map(set, pair)) for pair in _telling(rows, others)), default=0.0)
+            share = _shared_rows(rows, others)
             if share >= _SHARED:
                 count = max(map(len, rows.values()))
                 how = f"{share:.0%} of the {count:,} rows of one are among those of the other"
@@ -248,8 +255,8 @@ def _read_alike(ones: Sequence[FirstOfPass], others: Sequence[FirstOfPass], *, i
             return True
     for one, other in product(ones, others):
         firsts = [[batch.files for batch in each.batches[:FIRST_BATCHES]] for each in (one, other)]
-        counted = zip(firsts[0], one.samples, strict=False)
-        if firsts[0] == firsts[1] and all(len(set(files)) >= count > 1 for files, count in counted):
+        counted = one.counted[:FIRST_BATCHES]
+        if firsts[0] == firsts[1] and all(len(set(batch.files)) >= count > 1 for count, batch in counted):
             return True
     return False
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
-from typing import Any, NamedTuple
+from collections.abc import Container, Iterator, Mapping, Sequence
+from itertools import chain, combinations
+from typing import Any, NamedTuple, TypeAlias
 
-from headrace.doctor.faults.fault_kinds import FaultKind
+from headrace.doctor.explain.look import Look
+from headrace.doctor.faults.fault_kinds import Explained, FaultKind
 from headrace.doctor.session.after_run import DataFault
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.trainers import (
@@ -22,6 +23,10 @@ FIRST_BATCHES = 2
 """Number of first batches that each process digests, and that a proof needs."""
 _LEAST_ROWS = 4
 """Minimum number of distinct rows in each batch: equal constants prove nothing."""
+
+
+Counted: TypeAlias = tuple[int, FirstBatch]
+"""Batch after the number of its samples."""
 
 
 class FirstOfPass(NamedTuple):
@@ -43,11 +48,11 @@ class FirstOfPass(NamedTuple):
         return loader_place(self.trainer, self.pass_.loader)
 
     @property
-    def samples(self) -> list[int]:
-        """Number of samples in each batch; 0 if unknown."""
+    def counted(self) -> list[Counted]:
+        """Batches after the number of their samples, which is 0 if unknown."""
         made = self.maker.batches
         known = dict(zip(zip(made.epoch, made.index, strict=True), made.samples, strict=True))
-        return [known.get((batch.epoch, batch.index)) or 0 for batch in self.batches]
+        return [(known.get((batch.epoch, batch.index)) or 0, batch) for batch in self.batches]
 
 
 SAME_DRAWS = FaultKind(
@@ -57,14 +62,30 @@ SAME_DRAWS = FaultKind(
     "Seed it in worker_init_fn by torch.utils.data.get_worker_info().seed, which differs by worker and epoch; "
     "DataLoader itself seeds the global generators of torch, Python, and numpy (since torch 1.9) so.",
     "equal states of a random generator before and after the first batch of two workers, or of one worker in "
-    "two passes; each batch moves it, and samples differ when they are made again",
+    "two passes; each batch moves it, and samples differ when they are made again. Of a stream, the second batch, and "
+    "draws after a sample's file is opened, which change a leaf and leave another that tells samples apart",
 )
 
 
 def same_draws(session: Session) -> Iterator[DataFault]:
     """Yield generators that draw the same in two workers of a pass, or in one worker of two passes."""
+    yield from _same_draws([one for one in first_of_passes(session) if one.batches[0].keys is not None])
+
+
+def same_draws_of_streams(session: Session, look: Look, explained: Explained) -> Iterator[DataFault]:
+    """Yield the same for a stream that was looked at, of generators whose draws change a sample, and not which it is.
+
+    Workers may shuffle alike if each takes its own part: then other draws change all that tells samples apart.
+    """
+    values = {path: {repr(each.leaves[path].value) for each in look.samples} for path in explained}
+    is_told = any(len(values[path]) > 1 and not one.is_random for path, one in explained.items())
+    if is_told and any(one.is_random for one in explained.values()):
+        firsts = [one for one in first_of_passes(session) if look.loader in (None, one.pass_.loader)]
+        yield from _same_draws([one for one in firsts if one.batches[0].keys is None], look.drawn)
+
+
+def _same_draws(firsts: Sequence[FirstOfPass], names: Container[str] | None = None) -> Iterator[DataFault]:
     found: dict[tuple[int, int], tuple[str, str, list[str]]] = {}
-    firsts = list(first_of_passes(session))
     workers = [each for each in firsts if each.maker.worker is not None]
     for one, other in combinations(workers, 2):
         worker, number = one.maker.worker, one.pass_.number
@@ -74,19 +95,24 @@ def same_draws(session: Session) -> Iterator[DataFault]:
         who = f"Workers {worker} and {other.maker.worker} of pass {number}"
         if is_again:
             who = f"Worker {worker} in pass {number} and worker {worker} in pass {other.pass_.number}"
-        if alike := list(_generators_alike(one.batches, other.batches)):
-            names = found.setdefault(one.loader, (who, one.place, []))[-1]
-            names += [name for name in alike if name not in names]
-    for who, place, names in found.values():
-        yield SAME_DRAWS.found(who=who, generator=", ".join(names), place=place)
+        if alike := list(_generators_alike(one.batches, other.batches, names)):
+            drawn = found.setdefault(one.loader, (who, one.place, []))[-1]
+            drawn += [name for name in alike if name not in drawn]
+    for who, place, drawn in found.values():
+        yield SAME_DRAWS.found(who=who, generator=", ".join(drawn), place=place)
 
 
-def _generators_alike(one: list[FirstBatch], other: list[FirstBatch]) -> Iterator[str]:
-    """Yield generators with equal states around the first batch of two workers, and which each batch moves."""
-    others = {name: (before, after) for name, before, after in other[0].generators}
+def _generators_alike(one: list[FirstBatch], other: list[FirstBatch], names: Container[str] | None) -> Iterator[str]:
+    """Yield generators with equal states around a batch of two workers, and which each batch moves.
+
+    Or those of `names`: a stream makes some for its first batch, so that their states are known before its second.
+    """
+    place = 0 if names is None else 1
+    others = {name: (before, after) for name, before, after in other[place].generators}
     seconds = {name: after for name, _, after in one[1].generators}
-    for name, before, after in one[0].generators:
-        if others.get(name) == (before, after) and before != after and seconds.get(name) not in (None, before, after):
+    for name, before, after in one[place].generators:
+        is_drawn = seconds.get(name) not in (None, before, after) if names is None else name in names
+        if others.get(name) == (before, after) and before != after and is_drawn:
             yield name
 
 
@@ -139,10 +165,11 @@ def first_of_passes(session: Session, least: int = FIRST_BATCHES, *, feeds: bool
 
 def files_of_samples(firsts: Sequence[FirstOfPass]) -> dict[str, set[str]]:
     """Return the files that processes opened, by suffix, if there are as many as samples: then each has its own."""
-    found = defaultdict[str, set[str]](set)
-    for path in (path for one in firsts for batch in one.batches for path in batch.files):
-        found[os.path.splitext(path)[1]].add(path)
-    count = sum(sum(one.samples) for one in firsts)
+    found, count = defaultdict[str, set[str]](set), 0
+    for samples, batch in chain.from_iterable(one.counted for one in firsts):
+        count += samples
+        for path in batch.files:
+            found[os.path.splitext(path)[1]].add(path)
     return {suffix: files for suffix, files in found.items() if len(files) == count}
 
 

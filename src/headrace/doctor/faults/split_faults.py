@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import chain, product
 
 import numpy as np
 from PIL import Image
@@ -13,7 +15,10 @@ from headrace.doctor.explain import ValueExplanation
 from headrace.doctor.explain.look import Look
 from headrace.doctor.faults.evaluation_faults import LEAKED_SPLIT
 from headrace.doctor.faults.fault_kinds import INTENDED, Explained, FaultKind, leaf_name
+from headrace.doctor.faults.key_faults import KeyedPass, keyed_passes
+from headrace.doctor.faults.process_faults import first_of_passes
 from headrace.doctor.session.after_run import DataFault
+from headrace.doctor.session.model import Session
 
 _IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 _NUMBER = re.compile(r"\d+")
@@ -142,7 +147,8 @@ SHIFTED_CLASSES = FaultKind(
     "The training and the evaluation at {place} give classes different numbers: {some}.",
     "Number the classes once, by the training's list, and give the evaluation the same mapping.",
     "samples below folders of one name have one label in the training and another in the evaluation, for each sample "
-    "of both",
+    "of both; of streams, by the one file, or member of a tar, that is read for each sample, if the evaluation's label "
+    "is that of another folder in training",
 )
 
 
@@ -174,7 +180,41 @@ def _classes(look: Look, explained: Explained) -> dict[str, object]:
                 continue
             found: dict[str, set[object]] = {}
             for folder, label in zip(column, labels, strict=True):
-                found.setdefault(str(folder), set()).add(label)
+                found.setdefault(str(folder), set()).add(tuple(label) if isinstance(label, list) else label)
             if len(found) > 1 and all(len(each) == 1 for each in found.values()):
                 return {folder: next(iter(each)) for folder, each in found.items()}
     return {}
+
+
+def shifted_streams(session: Session) -> Iterator[DataFault]:
+    """Yield the same of two streams, by the file, or the member of a tar, that is read for each sample."""
+    streams = [one for one in keyed_passes(session) if not one.keys.count]
+    for one in (each for each in streams if not each.keys.feeds):
+        trained = next((each for each in streams if each.trainer is one.trainer and each.keys.feeds), one)
+        ours, theirs = (_streamed_classes(session, each) for each in (trained, one))
+        for path in ours.keys() & theirs.keys():
+            owners = {label: folder for folder, label in ours[path].items()}
+            apart = {name: owners.get(label, name) for name, label in theirs[path].items() if name in ours[path]}
+            some = [f"{name} has the number of {other} in training" for name, other in apart.items() if name != other]
+            if some:
+                yield SHIFTED_CLASSES.found(place=one.place, some=sorted(some))
+                return
+
+
+def _streamed_classes(session: Session, one: KeyedPass) -> dict[str, dict[str, str]]:
+    """Return, by leaf, the digest of each folder's label in a pass, where each folder has a label of its own."""
+    rows = {batch.index: batch.leaves for batch in one.trainer.rows if batch.pass_ == one.pass_.number}
+    found: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+    firsts = first_of_passes(session, least=1, feeds=bool(one.keys.feeds))
+    for count, batch in chain.from_iterable(each.counted for each in firsts if each.pass_ is one.pass_):
+        by_kind: dict[str, list[str]] = defaultdict(list)
+        for file in batch.files:
+            by_kind[os.path.splitext(file)[1]].append(file.rsplit("/", 2)[-2])
+        for folders, (path, labels) in product(by_kind.values(), rows.get(batch.index, [])):
+            if len(folders) == len(labels) == count:
+                found[path].update(zip(folders, labels, strict=True))
+    return {
+        path: dict(pairs.keys())
+        for path, pairs in found.items()
+        if min(pairs.values()) > 1 and all(len(set(side)) == len(pairs) for side in zip(*pairs, strict=True))
+    }

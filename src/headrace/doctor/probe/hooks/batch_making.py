@@ -115,7 +115,7 @@ class _FetchHook:
             opened = self._batches.opened
             known.first = FirstBatchDigests(self._evidence, self._clock, fetcher, opened, has_state=self._is_check)
         if known.first is not None:
-            known.first.begin()
+            known.first.begin(fetcher)
         return known.first
 
     def collate(self, known: _Fetches, fetcher: Any) -> Function:

@@ -224,8 +224,18 @@ def _buffer_bytes(raw: Any) -> int:
 
 
 def install_tarfile(timer: CallTimer, opened: OpenedFiles, tarfile: Any) -> None:
-    """Count files that tarfile opens by its alias of `open`, which it bound before the hook was installed."""
+    """Count members, and files that tarfile opens by its alias of `open`, which it bound before the hook."""
     timer.patches.replace(tarfile, "bltn_open", counted(timer.stages, opened, "file", is_reading))
+
+    def noted(original: Function) -> Function:
+        def extractfile(archive: Any, member: Any) -> Any:
+            if timer.stages.is_counting:
+                opened.add(f"{archive.name}/{getattr(member, 'name', member)}")
+            return original(archive, member)
+
+        return stand_in(original, extractfile)
+
+    timer.patches.replace(tarfile, "TarFile.extractfile", noted)
 
 
 def install_hdf5(timer: CallTimer, opened: OpenedFiles, files: Any) -> None:

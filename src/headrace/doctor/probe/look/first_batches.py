@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from ..patches import Fault, HookGuard, Patches
 from .digests import digest_of_keys, digest_of_text, row_digests
 from .leaves import MOST_LEAVES, as_array, leaves_of
-from .objects import GLOBAL, LEAVES, State, attributes_of, class_name, generators_of, global_generators, state_text
+from .objects import GLOBAL, LEAVES, attributes_of, class_name, generators_of, state_text
 
 if TYPE_CHECKING:
     from ..batch_production import OpenedFiles, ProducedBatch
@@ -40,15 +40,13 @@ class FirstBatchDigests:
         self._evidence, self._clock, self._opened = evidence, clock, opened
         self._dataset = fetcher.dataset if has_state else None
         self._is_stream = hasattr(fetcher, "dataset_iter")
-        self._generators: dict[str, State] = (
-            {name: state for name, (state, _) in global_generators().items()}
-            if self._is_stream
-            else generators_of(fetcher.dataset)
-        )
+        self._generators = generators_of(fetcher.dataset)
         self._before: dict[str, str] = {}
         self._left = MOST_FIRST
 
-    def begin(self) -> None:
+    def begin(self, fetcher: Any) -> None:
+        if self._is_stream and self._left > 0:  # the stream's code may make generators as it runs
+            self._generators = generators_of(fetcher.dataset, fetcher.dataset_iter)
         self._before = self._states()
         self._opened.noted = []
 
@@ -60,7 +58,7 @@ class FirstBatchDigests:
         noted, self._opened.noted = self._opened.noted or [], None
         before, after = self._before, self._states()
         files = [self._evidence.name(path) for path in noted]
-        rows = [] if self._is_stream else [(name, before[name], after[name]) for name in before]
+        rows = [(name, before[name], after[name]) for name in before] if self._left > 0 else []
         drawn = None if self._is_stream else digest_of_keys(keys)
         state = numbers_of(self._dataset)
         digests = row_digests(values) if self._left > 0 else []
@@ -70,7 +68,7 @@ class FirstBatchDigests:
             self._evidence.write(("facts", self._clock.now_us(), {"draws": True}))
 
     def _states(self) -> dict[str, str]:
-        return {name: digest_of_text(state_text(state())).hex() for name, state in self._generators.items()}
+        return {name: digest_of_text(state_text(one.state())).hex() for name, one in self._generators.items()}
 
 
 def base_of(dataset: Any, keys: list[Any]) -> tuple[str, list[Any]]:

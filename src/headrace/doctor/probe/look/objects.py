@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import random
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 from .leaves import as_array
 
@@ -237,24 +238,34 @@ GLOBAL = ("random", "numpy.random", "torch")
 _MOST_LEVELS, _MOST_OBJECTS, _MOST_GENERATORS = 6, 1_000, 16
 _LIBRARIES = ("torch", "torchvision", "numpy", "PIL", "cv2", "builtins")
 """Libraries whose classes keep no generator of their own in their modules."""
+_LINKS = ("generator", "map", "filter", "zip", "enumerate", "chain", "islice")
+"""Iterators of which a stream is made, by the name of their class. What they hold has no names."""
 State = Callable[[], Any]
 """Function that reads the state of a generator."""
 
 
-def global_generators() -> dict[str, tuple[State, Callable[[Any], None]]]:
-    """Return the functions that read and set the state of each global generator, by name."""
+class RandomGenerator(NamedTuple):
+    state: State
+    restore: Callable[[Any], None]
+    reseed: Callable[[int], None]
+
+
+def global_generators() -> dict[str, RandomGenerator]:
+    """Return the global generators, by name."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    found: dict[str, tuple[State, Callable[[Any], None]]] = {"random": (random.getstate, random.setstate)}
+    found = {"random": RandomGenerator(random.getstate, random.setstate, random.seed)}
     if numpy is not None:
-        found["numpy.random"] = partial(numpy.random.get_state, legacy=False), numpy.random.set_state
+        state = partial(numpy.random.get_state, legacy=False)
+        found["numpy.random"] = RandomGenerator(state, numpy.random.set_state, numpy.random.seed)
     if torch is not None:
-        found["torch"] = torch.get_rng_state, torch.set_rng_state
+        reseed = torch.default_generator.manual_seed
+        found["torch"] = RandomGenerator(torch.get_rng_state, torch.set_rng_state, reseed)
     return found
 
 
-def generators_held() -> Callable[[], None]:
-    """Return a function that restores the current state of the global random generators."""
-    held = [(state(), restore) for state, restore in global_generators().values()]
+def generators_held(generators: Mapping[str, RandomGenerator]) -> Callable[[], None]:
+    """Return a function that restores the current states of generators."""
+    held = [(one.state(), one.restore) for one in generators.values()]
 
     def put_back() -> None:
         for state, restore in held:
@@ -263,32 +274,22 @@ def generators_held() -> Callable[[], None]:
     return put_back
 
 
-def generators_moved(seed: int) -> None:
-    """Reseed the global random generators."""
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    random.seed(seed)
-    if numpy is not None:
-        numpy.random.seed(seed)
-    if torch is not None:
-        torch.default_generator.manual_seed(seed)
-
-
 @contextmanager
 def generators_kept() -> Iterator[None]:
     """Restore the global random generators on exit."""
-    put_back = generators_held()
+    put_back = generators_held(global_generators())
     try:
         yield
     finally:
         put_back()
 
 
-def generators_of(dataset: Any) -> dict[str, State]:
-    """Return functions that read the states of the global generators, and of generators that a dataset reaches."""
-    found = {name: state for name, (state, _) in global_generators().items()}
-    own = reached([(dataset, 0)], _is_generator, _MOST_LEVELS, _MOST_OBJECTS, _inner)
+def generators_of(*holders: Any) -> dict[str, RandomGenerator]:
+    """Return the global generators, and those that a dataset, or an iterator that waits for its `next()`, reaches."""
+    found = global_generators()
+    own = reached([(one, 0) for one in holders], _is_generator, _MOST_LEVELS, _MOST_OBJECTS, _inner)
     for number, generator in enumerate(islice(own, _MOST_GENERATORS), start=1):
-        found[f"{class_name(type(generator))} {number}"] = partial(_state, generator)
+        found[f"{class_name(type(generator))} {number}"] = _accessed(generator)
     return found
 
 
@@ -311,12 +312,16 @@ def _is_generator(thing: Any) -> bool:
     return issubclass(type(thing), kinds) and not issubclass(type(thing), random.SystemRandom)
 
 
-def _state(generator: Any) -> Any:
+def _accessed(generator: Any) -> RandomGenerator:
     if isinstance(generator, random.Random):
-        return generator.getstate()
-    if hasattr(generator, "bit_generator"):
-        return generator.bit_generator.state
-    return generator.get_state() if hasattr(generator, "initial_seed") else generator.get_state(legacy=False)
+        return RandomGenerator(generator.getstate, generator.setstate, generator.seed)
+    if hasattr(generator, "initial_seed"):
+        return RandomGenerator(generator.get_state, generator.set_state, generator.manual_seed)
+    if not hasattr(generator, "bit_generator"):
+        return RandomGenerator(partial(generator.get_state, legacy=False), generator.set_state, generator.seed)
+    bits = generator.bit_generator
+    restore = partial(setattr, bits, "state")
+    return RandomGenerator(lambda: bits.state, restore, lambda seed: restore(type(bits)(seed).state))
 
 
 def _inner(thing: Any) -> list[Any]:
@@ -328,6 +333,8 @@ def _inner(thing: Any) -> list[Any]:
         members = [thing.__self__, thing.__func__]
     elif kind is partial:
         members = [thing.func, *thing.args, *thing.keywords.values()]
+    elif kind.__name__ in _LINKS:
+        members = gc.get_referents(thing)
     else:
         members = [*members_of(thing).values(), *_functions_of(kind)]
     return [one for one in members if type(one) in (FunctionType, MethodType) or not issubclass(type(one), LEAVES)]

@@ -19,7 +19,7 @@ from typing import Any, Callable
 
 from .column_sources import Column, sequence_of
 from .columns import ColumnBudget, found_columns
-from .objects import attributes_of, generators_held
+from .objects import RandomGenerator, attributes_of, generators_held, generators_of
 
 KEY = "__key__"
 INDICES = 8
@@ -36,15 +36,21 @@ class Samples:
 
     opened: dict[str, Any] | None = None
     """Files that hold the samples, and how the dataset selects and orders these; None if not known."""
+    _stream: Any = None
+    """Iterator over a stream."""
 
     def __init__(self, dataset: Any, length: int | None) -> None:
         self._dataset, self._length = dataset, length
         self.is_stream = length is None
-        self._begin = generators_held()
+        self._begin = generators_held(generators_of(dataset))
 
     def raw(self, index: int) -> dict[str, Any]:
         """Return a sample as stored in the dataset's files; empty if the files are unknown."""
         return {}
+
+    def generators(self) -> dict[str, RandomGenerator]:
+        """Return the generators that a stream may draw from for its next sample; none of a dataset with indices."""
+        return {} if self._stream is None else generators_of(self._dataset, self._stream)
 
     def columns(self) -> Iterator[Column]:
         """Yield the columns that the dataset holds; none of a stream."""
@@ -57,7 +63,7 @@ class Samples:
             return
         for making in makings:
             self._begin()
-            stream = iter(self._dataset)
+            self._stream = stream = iter(self._dataset)
             yield from ((making, place, lambda: next(stream)) for place in range(INDICES))  # noqa: B023  # at once
 
     def _makers(self) -> Iterator[tuple[int, Made]]:

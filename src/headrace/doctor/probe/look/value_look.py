@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Mapping
 from itertools import islice
 from threading import Thread
 from typing import Any, BinaryIO, Callable
@@ -19,7 +20,7 @@ from typing import Any, BinaryIO, Callable
 from .column_sources import Column, held_pictures, plain_value
 from .held_objects import calls_seen, live_objects, texts_given
 from .leaves import MOST_LEAVES, OddKey, Path, as_array, leaves_of
-from .objects import attributes_of, generators_held, generators_kept, generators_moved
+from .objects import RandomGenerator, attributes_of, generators_held, generators_kept, state_text
 from .raw_samples import KEY, Samples, odd_rows, samples_of
 from .value_trace import ValueTrace
 
@@ -129,12 +130,12 @@ def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S, seeks_odd:
                 found["ended"] = "size" if content.is_full else "time" if time.monotonic() > until else ""
                 if found["ended"]:
                     break
-                said = _looked_at(make, collate, index, making, content, held, keeps_order=samples.is_stream)
+                said = _looked_at(make, collate, index, making, content, held, samples.generators())
                 found["samples"].append({**said, **_raw(samples.raw(index), content)})
         columns = list(samples.columns())
         odd = odd_rows(columns) if seeks_odd and length else []
         found["odd"] = [
-            _looked_at(make, collate, index, 0, content, None, keeps_order=False) | {"key": None, "members": {}}
+            _looked_at(make, collate, index, 0, content, None, {}) | {"key": None, "members": {}}
             for index, make in (samples.made_of(odd) if odd else ())
         ]
         is_large = content.is_full and content.size > _MOST_MIXED * len(found["samples"])
@@ -271,17 +272,19 @@ def _looked_at(
     making: int,
     content: _Content,
     held: Any,
-    *,
-    keeps_order: bool,
+    generators: Mapping[str, RandomGenerator],
 ) -> dict[str, Any]:
-    """Make a sample and describe it. `keeps_order`: its draws must not change what the stream yields next."""
+    """Make a sample and describe it. `generators`: those of a stream, reseeded as its file is read, then restored."""
     put_back: list[Callable[[], None]] = []
+    moved: dict[str, str] = {}
 
     def draw_anew() -> None:
-        put_back.append(generators_held())
-        generators_moved(making)
+        put_back.append(generators_held(generators))
+        for name, one in generators.items():
+            one.reseed(making)
+            moved[name] = state_text(one.state())
 
-    trace = ValueTrace(draw_anew if keeps_order else None)
+    trace = ValueTrace(draw_anew if generators else None)
     said: dict[str, Any] = {"index": index, "making": making, "leaves": []}
     trace.begin()
     try:
@@ -289,6 +292,7 @@ def _looked_at(
             batch = collate(make())
         finally:
             trace.end()
+            said["drawn"] = [name for name, state in moved.items() if state_text(generators[name].state()) != state]
             for call in put_back:
                 call()
         for path, value in islice(leaves_of(batch), MOST_LEAVES):

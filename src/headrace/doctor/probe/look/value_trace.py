@@ -269,8 +269,10 @@ _GEOMETRY: dict[str, dict[str, Callable[[Any, Any], tuple[Any, Any]]]] = {
     "skimage.transform": {"resize": _skimage_size},
     "torch.nn.functional": {"interpolate": _torch_size},
     "torchvision.transforms.functional": {"crop": _torchvision_crop, "resized_crop": _torchvision_crop},
+    # v2 looks up kernels by function, so that only what these call can be followed.
+    "torchvision.transforms.v2.functional._geometry": {"crop_image": _torchvision_crop, "interpolate": _torch_size},
 }
-"""Geometry functions by module, with the finder of a call's window and size; not v2, which looks up by function."""
+"""Geometry functions by module, with the finder of a call's window and size."""
 _WARPS: dict[str, dict[str, Callable[[Any, Any], Any]]] = {
     "PIL.Image": {"Image.rotate": _pillow_angle},
     "cv2": {"warpAffine": _opencv_angle, "warpPerspective": _no_angle, "remap": _no_angle},
