@@ -118,7 +118,7 @@ def _box_reach(value: Array, sides: tuple[int, ...]) -> Floats | None:
     if value.shape[-1:] != (4,) or value.ndim > 2:
         return None
     first, second = value[..., :2], value[..., 2:]
-    return _reach(value, second if (second > first).all() else first + second, sides)
+    return _reach(value, second if (second >= first).all() else first + second, sides)
 
 
 def _point_reach(value: Array, sides: tuple[int, ...]) -> Floats | None:
