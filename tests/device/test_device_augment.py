@@ -130,7 +130,7 @@ def host_as_device(monkeypatch):
     def placed(device, output, fields, *, host_floats, decodes):
         return replace(place("meta", fields, host_floats=host_floats), device=torch.device("cpu"))
 
-    monkeypatch.setattr("headrace.loader.loader.place_fields", placed)
+    monkeypatch.setattr("headrace.loader.loader_spec.place_fields", placed)
 
 
 @pytest.fixture

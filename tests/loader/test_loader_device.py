@@ -36,7 +36,7 @@ def host_as_device(monkeypatch):
         placement = place("meta", fields, host_floats=host_floats)
         return replace(placement, device=torch.device("cpu"))
 
-    monkeypatch.setattr("headrace.loader.loader.place_fields", placed)
+    monkeypatch.setattr("headrace.loader.loader_spec.place_fields", placed)
 
 
 @pytest.fixture

@@ -68,6 +68,6 @@ def test_on_the_way_to_a_device(places, monkeypatch):
         placement = place("meta", fields, host_floats=host_floats)
         return replace(placement, device=torch.device("cpu"))
 
-    monkeypatch.setattr("headrace.loader.loader.place_fields", placed)
+    monkeypatch.setattr("headrace.loader.loader_spec.place_fields", placed)
     battery.assert_equal(battery.epochs(make(device="cuda")), expected, "device")
     assert all(isinstance(each, torch.Tensor) for each in next(iter(make(device="cuda")))["boxes"])

@@ -75,13 +75,6 @@ def check_map(
         )
 
 
-def check_mixing(pack: SequencePacking | None) -> None:
-    if pack is not None:
-        raise UsageError(
-            "batch: expected None with pack=, whose samples share rows of tokens, got a mixing; leave it out"
-        )
-
-
 def check_augment(
     program: AugmentProgram | None, images: Sequence[tuple[str, Spatial, str]], *, has_places: bool
 ) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace._core import Limits, ViewKind
+from headrace._core import ViewKind
 from headrace.cache import CacheStats, Store, identity_of, parse_spec
 from headrace.data import ByteColumn, Dataset, content_sample, file_versions
 from headrace.fields import (
@@ -33,7 +33,8 @@ from headrace.loader.cache_admission import Admission, least_bytes, samples_that
 from headrace.loader.cache_eviction import CacheEviction
 from headrace.loader.decoding.arrays import Ints
 from headrace.loader.decoding.pixels import core_options, decoded_with, own_program, pixel_versions
-from headrace.plan import EpochPlan, NextUses, NodeRanks, ShapedPlan, UniformPlan, can_plan_uses
+from headrace.loader.recipe import Recipe
+from headrace.plan import NextUses, NodeRanks, ShapedPlan, UniformPlan, can_plan_uses
 from headrace.views import Program
 
 Cut = Literal["file", "shrunk", "final"]
@@ -112,10 +113,6 @@ class TokenCache:
 _AFTER_BYTES = ("dtype", "subtract", "divide")
 """Options applied after the cached pixels: floats are computed from the bytes on every read."""
 
-Fields = tuple[tuple[str, Field, str], ...]
-Images = tuple[tuple[str, Spatial, str], ...]
-Texts = tuple[ResolvedText, ...]
-
 
 @dataclass(frozen=True)
 class EpochCache:
@@ -170,22 +167,14 @@ class EpochCache:
         return replace(found, stopped=found.stopped or "full")
 
 
-def open_cache(
-    text: str,
-    dataset: Dataset,
-    plan: EpochPlan,
-    program: Program,
-    fields: tuple[Images, Fields, Texts],
-    limits: Limits,
-    node: NodeRanks | None = None,
-) -> EpochCache:
+def open_cache(text: str, recipe: Recipe, node: NodeRanks | None) -> EpochCache:
     """Open the cache of earlier runs or other ranks, or create it.
 
-    `fields` are the fields of pixels, of raw bytes and of texts. `node` has the ranks that share the cache, if known.
-    Raises UsageError for a bad `text`, and the errors of a Store.
+    `node` has the ranks that share the cache, if known. Raises UsageError for a bad `text`, and the errors of a Store.
     """
     spec = parse_spec(text)
-    images, raws, texts = fields
+    dataset, plan, program, limits = recipe.dataset, recipe.plan, recipe.program, recipe.limits
+    images, raws, texts = recipe.images, recipe.raws, recipe.texts
     shaped = isinstance(plan, ShapedPlan) and program.output_size is None  # padded, step by step
     one_view = not shaped and not program.drawn_per_step
     views = {name: own_program(field, program) or program for name, field, _ in images}

@@ -2,61 +2,34 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never
 
 from headrace._core import Limits
-from headrace.augment import AnyMixing, Augmentation, compile_augment
+from headrace.augment import AnyMixing, Augmentation
 from headrace.data import Dataset, Where
-from headrace.data import open as open_dataset
 from headrace.errors import UsageError, warn_caller
-from headrace.fetch import check_window_memory
-from headrace.fields import Field, resolve_texts
+from headrace.fields import Field
 from headrace.foreign_arguments import KnownArguments
-from headrace.loader.arguments import (
-    check_augment,
-    check_device_decoding,
-    check_last_batch,
-    check_map,
-    check_mixing,
-    check_values,
-    check_views,
-    place_fields,
-)
-from headrace.loader.autotuning.tuner import tuner_of
-from headrace.loader.bad_samples import Quarantine
-from headrace.loader.batch_mixing import check_pairs, resolve_mixing
-from headrace.loader.cache import open_cache
 from headrace.loader.decoding.pixels import pixel_versions
-from headrace.loader.device_augment import AugmentOn, resolve_device_augment
-from headrace.loader.feed import Feed
+from headrace.loader.device_augment import AugmentOn
+from headrace.loader.loader_spec import LoaderSpec, feed_of
 from headrace.loader.position import DevicePass, LoaderPass, LoaderPosition
-from headrace.loader.ray_workers.cluster import Workers, check_travels, connect
-from headrace.loader.recipe import BatchMap, DecodeOn, OnError, Output, Recipe, SampleMap
-from headrace.loader.resolving import obvious_fields, resolve_columns
+from headrace.loader.ray_workers.cluster import Workers
+from headrace.loader.recipe import BatchMap, DecodeOn, OnError, Output, SampleMap
 from headrace.plan import (
     Buckets,
     Budget,
-    NodeRanks,
-    Order,
     Remainder,
     RepeatFactor,
-    Sampling,
     SequencePacking,
     ShuffleOrder,
     State,
-    UniformPlan,
-    ViewedImages,
-    plan_of,
     resume,
-    text_of_buckets,
-    text_packed,
-    windowed_of,
 )
-from headrace.system import rank_of_process, ranks_of_node
-from headrace.views import View, compile_view
+from headrace.views import View
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -170,133 +143,9 @@ class Loader(LoaderPosition, KnownArguments, of="Loader"):
         workers: Workers = None,
     ) -> None:
         super().__init__()
-        dataset = data if isinstance(data, Dataset) else open_dataset(data)
-        place = rank_of_process(rank, world_size)
-        base = Order(world_size=place.world_size, rank=place.rank, shuffle=shuffle, seed=seed, remainder=remainder)
-        windowed = windowed_of(order)
-        _ = dataset.occurrences  # too many repeats for random draws raise here, not in a thread
-        if fields is not None and not isinstance(fields, Mapping):
-            raise UsageError(
-                f"fields: expected a dict of names to fields, such as {{'image': hr.Image()}}, got {fields!r}"
-            )
-        chosen: Mapping[str, Field] = dict(fields) if fields is not None else obvious_fields(dataset)
-        columns = resolve_columns(dataset, chosen, view_from)
-        augmented = compile_augment("augment", augment)
-        check_augment(augmented, columns.images, has_places=columns.has_places)
-        if view is not None and not columns.images:
-            raise UsageError("view: expected a field of pixels to cut, got none; leave view out")
-        check_values(
-            threads=threads,
-            prefetch=prefetch,
-            on_error=on_error,
-            max_bad=max_bad,
-            output=output,
-            instruction_set=instruction_set,
-            fields=chosen,
-        )
-        check_map(map, map_workers, multiprocessing_context, pack)
-        core_floats = map is not None or (augmented is not None and augmented.erases)
-        by_python = map is not None or batch_map is not None
-        colours = resolve_device_augment(augment_on, augmented, chosen, device=device, python=by_python)
-        placement = None
-        if decode not in ("core", "device"):
-            raise UsageError(f"decode: expected 'core' or 'device', got {decode!r}")
-        decodes = decode == "device"
-        if device is not None or decodes:
-            given = chosen if colours is None else colours.on_host(chosen)
-            host_floats = colours is None and (core_floats or batch_map is not None)
-            placement = place_fields(device or "cpu", output, given, host_floats=host_floats, decodes=decodes)
-        if placement is None:
-            colours = None  # on the CPU the core augments
-        else:
-            chosen = placement.fields
-        mixing = None
-        if batch is not None:
-            check_mixing(pack)
-            on_device = placement is not None and batch_map is None
-            mixing = resolve_mixing(batch, dataset, chosen, core_floats=core_floats, on_device=on_device)
-            chosen = mixing.on_host(chosen)
-        columns = columns.of(chosen)
-        program = compile_view(view)
-        check_views(columns.images, view, program)
-        texts = resolve_texts(dataset, chosen)
-        first_images = None  # views are drawn from the sizes of these images
-        if columns.followers:
-            _, field, column = columns.followers[0]
-            first_images = ViewedImages(column=column, exif=field.exif, threads=threads, limits=limits)
-        plan = plan_of(
-            dataset,
-            base,
-            batch_size=batch_size,
-            buckets=buckets,
-            program=program,
-            images=first_images,
-            texts=texts,
-            pack=pack,
-            sampling=Sampling(weights=weights, balanced=balanced, repeats=repeats, samples_per_epoch=samples_per_epoch),
-            windowed=windowed,
-        )
-        read_columns = [column for _, _, column in (*columns.images, *columns.raws)]
-        check_window_memory(dataset, read_columns, plan)
-        packed = None if pack is None else text_packed(pack, texts).name
-        measured = text_of_buckets(buckets, texts)
-        check_last_batch(plan, map)
-        if decodes:
-            check_device_decoding(
-                columns,
-                plan,
-                program.output_size,
-                output=output,
-                on_host={"map": map, "batch_map": batch_map, "cache": cache, "pack": pack},
-                augments_on_host=colours is None
-                and (augmented is not None or any(getattr(field, "augment", None) for _, field, _ in columns.images)),
-            )
-        if mixing is not None:
-            check_pairs(plan, place.world_size)
-        bounds = Limits() if limits is None else limits
-        kept_of = columns.images, columns.raws, texts
-        on_node = ranks_of_node(place, os.environ)
-        node = None if on_node is None else NodeRanks(*on_node)
-        remote = {"cache": cache, "map_workers": map_workers, "decode": decode if decodes else None}
-        cluster = connect(workers, world_size=place.world_size, refused=remote)
-        tuner = tuner_of(threads, prefetch if cluster is None else cluster.window(prefetch))
-        recipe = Recipe(
-            dataset=dataset,
-            plan=plan,
-            program=program,
-            augment=augmented if colours is None else None,
-            colours=colours,
-            fields=chosen,
-            **vars(columns),
-            texts=texts,
-            packed=packed,
-            measured=None if measured is None else measured.name,
-            threads=tuner.bounds.most.threads,
-            prefetch=tuner.bounds.most.prefetch,
-            on_error=on_error,
-            max_bad=max_bad,
-            output=output,
-            map=map,
-            map_workers=map_workers,
-            multiprocessing_context=multiprocessing_context,
-            batch_map=batch_map,
-            mixing=mixing,
-            level=instruction_set,
-            limits=bounds,
-            decode_on=None if placement is None or not decodes else str(placement.device),
-            pass_samples=plan.rank_samples if isinstance(plan, UniformPlan) else None,
-        )
-        if cluster is not None:
-            check_travels(recipe)
-        self._feed = Feed(
-            recipe,
-            rank=place,
-            tuner=tuner,
-            placement=placement,
-            cache=None if cache is None else open_cache(cache, dataset, plan, program, kept_of, bounds, node),
-            quarantine=None if quarantine is None else Quarantine(Path(quarantine)),
-            cluster=cluster,
-        )
+        given = locals()
+        spec = LoaderSpec(**{each.name: given[each.name] for each in dataclasses.fields(LoaderSpec)})
+        self._feed = feed_of(spec)
         self._budget = isinstance(batch_size, Budget)
 
     @property
