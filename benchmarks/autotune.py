@@ -23,7 +23,7 @@ import numpy as np
 from harness import arguments, in_turns, machine, medians, repeated
 
 import headrace as hr
-from headrace.loader.autotuning.observation import Setting
+from headrace.loader.autotuning.tuner import Setting
 from headrace.system.resources import available_cores
 
 PREFETCHES, SETTLED_S, NEAR, WARM_UP_S, TURNS, TURN_S = (1, 2, 4, 8), 10.0, 0.95, 1.0, 5, 4.0

@@ -11,8 +11,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace.loader.autotuning.climber import Climber
-from headrace.loader.autotuning.observation import Observation, Setting, StepMeter
+from headrace.loader.autotuning.tuned_pass import TunedPass
+from headrace.loader.autotuning.tuner import Observation, Setting, Tuner
 
 MB = 1 << 20
 
@@ -31,17 +31,16 @@ class Load:
 class Machine:
     """`run` yields the length of each step, as the consumer sees it."""
 
-    def __init__(self, climber: Climber, *, cores: int = 2, seed: int = 0, available_bytes: int = 1 << 40) -> None:
-        self.climber = climber
+    def __init__(self, tuner: Tuner, *, cores: int = 2, seed: int = 0, available_bytes: int = 1 << 40) -> None:
+        self.tuner = tuner
         self.cores = cores
         self.available_bytes = available_bytes
         self.batch_bytes = 40 * MB
-        self.setting = climber.setting
-        self.now_s = self.feed_wait_s = self.idle_s = self.cpu_s = self.consumer_cpu_s = 0.0
+        self.setting = tuner.setting
+        self.now_s = self.feed_wait_s = self.idle_s = self.consumer_cpu_s = 0.0
         self.changes: list[tuple[float, Setting]] = [(0.0, self.setting)]
         self._random = random.Random(seed)
-        self._meter = StepMeter(1 + self.setting.prefetch)
-        self._at_begin = (0.0, 0.0, 0.0, 0.0)
+        self._tuned = TunedPass(tuner, self.readings, self.set, lambda: self.available_bytes)
         self._ready = 0
         self._feed_left_s: float | None = None  # of the batch under way
 
@@ -54,7 +53,7 @@ class Machine:
             while self._ready == 0:
                 self._go(load, until_ready=True)
             self._ready -= 1
-            self._tell(asked_s, ready)
+            self._tuned.took(asked_s, self.now_s, ready)
             yield self.now_s - last_s
             last_s = self.now_s
 
@@ -81,7 +80,6 @@ class Machine:
             self.now_s += step_s
             device_s, core_s = max(0.0, device_s - step_s), max(0.0, core_s - step_s * share)
             self.idle_s += step_s * (self.setting.threads - working)
-            self.cpu_s += step_s * share * (working + trains)
             self.consumer_cpu_s += step_s * share * trains
             if self._feed_left_s is None:
                 self.feed_wait_s += step_s
@@ -95,32 +93,17 @@ class Machine:
         threads = self.setting.threads
         return threads if threads == 1 or self.setting.prefetch - self._ready > 1 else threads * (1 - load.tail)
 
-    def _tell(self, asked_s: float, ready: int) -> None:
-        window = self._meter.took(asked_s, self.now_s, ready)
-        if window is not None:
-            sums = (self.feed_wait_s, self.idle_s, self.cpu_s, self.consumer_cpu_s)
-            feed_wait_s, idle_s, cpu_s, consumer_cpu_s = (
-                now - then for now, then in zip(sums, self._at_begin, strict=True)
-            )
-            self.climber.observe(
-                Observation(
-                    steps=window.steps,
-                    wall_s=window.wall_s,
-                    squares_s2=window.squares_s2,
-                    wait_s=window.wait_s,
-                    feed_wait_s=feed_wait_s,
-                    idle_s=idle_s,
-                    cpu_s=cpu_s,
-                    consumer_cpu_s=consumer_cpu_s,
-                    lowest_ready=window.lowest_ready,
-                    batch_bytes=self.batch_bytes,
-                    available_bytes=self.available_bytes,
-                )
-            )
-        wanted = self.climber.setting
-        if wanted != self.setting:
-            self._meter.restart(1 + ready + max(0, wanted.prefetch - self.setting.prefetch))
-            self.setting = wanted
-            self.changes.append((self.now_s, wanted))
-        elif self._meter.begins:
-            self._at_begin = (self.feed_wait_s, self.idle_s, self.cpu_s, self.consumer_cpu_s)
+    # What a tuned pass reads and sets.
+
+    def readings(self) -> Observation:
+        return Observation(
+            feed_wait_s=self.feed_wait_s,
+            idle_s=self.idle_s,
+            consumer_cpu_s=self.consumer_cpu_s,
+            batch_bytes=self.batch_bytes,
+        )
+
+    def set(self, setting: Setting) -> int:
+        self.setting = setting
+        self.changes.append((self.now_s, setting))
+        return setting.threads

@@ -6,7 +6,7 @@ import pytest
 from docs_pages import examples, section
 from loader_data import write_folder
 
-from headrace.loader.autotuning.observation import WINDOW_S, WINDOW_STEPS
+from headrace.loader.autotuning.tuned_pass import WINDOW_S, WINDOW_STEPS
 from headrace.loader.autotuning.tuner import MOST_PREFETCH, START_PREFETCH, tuner_of
 
 

@@ -13,8 +13,7 @@ from processes import eventually, in_fork
 
 import headrace as hr
 from headrace import _core
-from headrace.loader.autotuning.observation import Setting, TuningBounds
-from headrace.loader.autotuning.tuner import Tuner
+from headrace.loader.autotuning.tuner import Setting, Tuner
 from headrace.system.resources import available_cores
 
 MOST = Setting(4, 9)
@@ -24,7 +23,7 @@ class Restless(Tuner):
     """Asks for another setting at every look."""
 
     def __init__(self, seed):
-        super().__init__(Setting(1, 1), TuningBounds((1, MOST.threads), (1, MOST.prefetch)))
+        super().__init__(Setting(1, 1), MOST)
         self._random = random.Random(seed)
         self.asked = []
 
@@ -89,9 +88,9 @@ def test_left_out_both_are_tuned_beginning_with_all_cores(photos, monkeypatch):
 def test_ranks_of_a_node_share_the_cores(photos, monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "999")
     loader = load(photos)
-    assert loader._feed.tuner.bounds.threads == (1, 1)
+    assert loader._feed.tuner.most.threads == 1
     monkeypatch.setattr("headrace.loader.autotuning.tuner.default_threads", lambda: 6)
-    assert load(photos)._feed.tuner.bounds.threads == (1, 6)
+    assert load(photos)._feed.tuner.most.threads == 6
 
 
 @pytest.mark.parametrize(
@@ -141,7 +140,7 @@ class Stepwise(Tuner):
     """A setting that the test sets."""
 
     def __init__(self, setting):
-        super().__init__(setting, TuningBounds((1, 4), (1, 9)))
+        super().__init__(setting, Setting(4, 9))
 
 
 def test_a_change_reaches_a_pass_that_runs(photos):
@@ -198,7 +197,7 @@ def test_a_consumer_that_only_waits_is_measured(photos):
 
     data = photos.select(np.resize(np.arange(COUNT), 200_000))
     loader = load(data, batch_size=16)
-    loader._feed.tuner = Hears(Setting(1, 2), TuningBounds((1, 4), (1, 8)))
+    loader._feed.tuner = Hears(Setting(1, 2), Setting(4, 8))
     iterator = iter(loader)
     while not heard:
         next(iterator)

@@ -18,8 +18,8 @@ from headrace.cache import CacheStats
 from headrace.errors import HeadraceError
 from headrace.fetch import FetchAhead, global_order_report
 from headrace.loader.assembly import Assembly, Cancelled, Pending
-from headrace.loader.autotuning.observation import Readings, Setting
-from headrace.loader.autotuning.tuner import TunedPass, Tuner
+from headrace.loader.autotuning.tuned_pass import TunedPass
+from headrace.loader.autotuning.tuner import Observation, Setting, Tuner
 from headrace.loader.bad_samples import BadSamples, Quarantine
 from headrace.loader.batch_decoder import BatchDecoder
 from headrace.loader.batch_memory import BatchMemory
@@ -87,7 +87,7 @@ class Runner:
         self._recipe = recipe
         self._cache = shared.cache
         self._tuner = tuner
-        self._tuned = TunedPass(tuner, self)
+        self._tuned = TunedPass(tuner, self.readings, self.set)
         self._epoch = epoch
         self._first_step = step
         self._origin = ProcessOrigin()
@@ -95,7 +95,7 @@ class Runner:
         self._ended: float | None = None
         self._python_s = 0.0
         self._samples = 0
-        self._before = Readings(0.0, 0.0, 0.0, 0.0, 0)  # at the hand-over
+        self._before = Observation()  # at the hand-over
         self._cache_before = None if shared.cache is None else shared.cache.stats()
         self._cache_after: CacheStats | None = None
         self.batch_bytes = 0
@@ -288,11 +288,15 @@ class Runner:
 
     # --- autotuning ---
 
-    def readings(self) -> Readings:
+    def readings(self) -> Observation:
         with self._lock:
             idle_ns = self._engine.idle_ns if self._core is None else self._core["idle"][0]
-        feed_wait_s = self._channel.statistics().producer_wait_s
-        return Readings(feed_wait_s, idle_ns / 1e9, time.process_time(), time.thread_time(), self.batch_bytes)
+        return Observation(
+            feed_wait_s=self._channel.statistics().producer_wait_s,
+            idle_s=idle_ns / 1e9,
+            consumer_cpu_s=time.thread_time(),
+            batch_bytes=self.batch_bytes,
+        )
 
     def set(self, setting: Setting) -> int | None:
         with self._lock:

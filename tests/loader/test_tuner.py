@@ -1,4 +1,4 @@
-"""The climber on a simulated machine: how near to the best fixed setting, how soon, and what it leaves alone."""
+"""The tuner on a simulated machine: how near to the best fixed setting, how soon, and what it leaves alone."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from simulated_feed import MB, Load, Machine
 
-from headrace.loader.autotuning.climber import Climber
-from headrace.loader.autotuning.observation import Setting, TuningBounds
+from headrace.loader.autotuning.tuner import KNOBS, Setting, Tuner
 
 WORST = Setting(1, 1)
 LOADS = {
@@ -26,13 +25,12 @@ LOADS = {
 }
 
 
-def climber(start, *, cores=2, threads=None, prefetch=None):
-    bounds = TuningBounds(threads or (1, cores), prefetch or (1, 16))
-    return Climber(start, bounds)
+def tuner(start, *, cores=2, tuned=KNOBS):
+    return Tuner(start, Setting(cores, 16), tuned)
 
 
 def fixed(setting):
-    return Climber(setting, TuningBounds((setting.threads,) * 2, (setting.prefetch,) * 2))
+    return Tuner(setting, setting, ())
 
 
 @functools.cache
@@ -56,7 +54,7 @@ def best_rate(load, cores):
 )
 @pytest.mark.long
 def test_close_to_the_best_setting_within_ten_seconds_and_from_then_on(load, start):
-    machine = Machine(climber(start), seed=1)
+    machine = Machine(tuner(start), seed=1)
     best = best_rate(load, 2)
     machine.rate(load, 8)
     assert machine.rate(load, 2) >= 0.95 * best
@@ -71,14 +69,14 @@ def test_close_to_the_best_setting_within_ten_seconds_and_from_then_on(load, sta
 )
 def test_of_eight_cores(load):
     load = Load(4 * load.feed_core_s, load.step_core_s, load.device_s, load.jitter)
-    machine = Machine(climber(WORST, cores=8), cores=8, seed=1)
+    machine = Machine(tuner(WORST, cores=8), cores=8, seed=1)
     machine.rate(load, 20)
     assert machine.rate(load, 60) >= 0.97 * best_rate(load, 8)
 
 
 @pytest.mark.parametrize("free", [Load(0.04, jitter=0.05), Load(0.05, device_s=0.05, jitter=0.05)], ids=["idle", "GPU"])
 def test_gives_a_core_back_when_training_needs_it(free):
-    machine = Machine(climber(Setting(2, 3)))
+    machine = Machine(tuner(Setting(2, 3)))
     training = Load(0.03, step_core_s=0.05, jitter=0.05)
     machine.rate(free, 20)
     assert machine.setting.threads == 2
@@ -92,7 +90,7 @@ def test_gives_a_core_back_when_training_needs_it(free):
 
 
 def test_larger_images_get_more_threads_and_smaller_ones_fewer():
-    machine = Machine(climber(WORST))
+    machine = Machine(tuner(WORST))
     small, large = Load(0.015, device_s=0.03), Load(0.05, device_s=0.03)
     threads = []
     for load in (small, large, small):
@@ -111,7 +109,7 @@ def test_larger_images_get_more_threads_and_smaller_ones_fewer():
 )
 def test_settings_come_to_rest(load):
     """Tries become rare: the setting that stands is left for less than a tenth of the time."""
-    machine = Machine(climber(WORST), seed=2)
+    machine = Machine(tuner(WORST), seed=2)
     machine.rate(load, 60)
     changes = len(machine.changes)
     machine.rate(load, 240)
@@ -130,7 +128,7 @@ def test_settings_come_to_rest(load):
 )
 @pytest.mark.long
 def test_whatever_the_load_it_stays_within_bounds(feed, step, device, jitter, threads, prefetch, seed):
-    tuned = climber(Setting(threads, prefetch), cores=4)
+    tuned = tuner(Setting(threads, prefetch), cores=4)
     machine = Machine(tuned, cores=4, seed=seed)
     machine.rate(Load(feed, step, device, jitter), 15)
     for _, setting in machine.changes:
@@ -143,13 +141,13 @@ def test_whatever_the_load_it_stays_within_bounds(feed, step, device, jitter, th
 @pytest.mark.parametrize("load", LOADS.values(), ids=LOADS)
 @pytest.mark.one_in(3)
 def test_a_value_that_is_given_is_never_changed(load):
-    for given_bounds, knob in (({"threads": (1, 1)}, "threads"), ({"prefetch": (1, 1)}, "prefetch")):
-        tuned = climber(WORST, **given_bounds)
+    for given_knob, other in (KNOBS, KNOBS[::-1]):
+        tuned = tuner(WORST, tuned=(other,))
         machine = Machine(tuned)
         machine.rate(load, 20)
-        assert {setting.of(knob) for _, setting in machine.changes} == {1}
-        assert knob not in tuned.reasons
-    machine = Machine(climber(WORST, threads=(1, 1), prefetch=(1, 1)))
+        assert {setting.of(given_knob) for _, setting in machine.changes} == {1}
+        assert given_knob not in tuned.reasons
+    machine = Machine(tuner(WORST, tuned=()))
     machine.rate(load, 20)
     assert len(machine.changes) == 1
 
@@ -157,7 +155,7 @@ def test_a_value_that_is_given_is_never_changed(load):
 def test_memory_bounds_prefetch():
     """An eighth of what is there: 40 MB batches in 1.6 GB, with what the batches have themselves."""
     load = Load(0.1, device_s=0.06, jitter=0.5)
-    roomy, tight = Machine(climber(Setting(2, 1)), seed=3), Machine(climber(Setting(2, 1)), seed=3)
+    roomy, tight = Machine(tuner(Setting(2, 1)), seed=3), Machine(tuner(Setting(2, 1)), seed=3)
     tight.available_bytes = 800 * MB
     for machine in (roomy, tight):
         machine.rate(load, 60)
@@ -166,24 +164,24 @@ def test_memory_bounds_prefetch():
 
 
 def test_prefetch_falls_where_memory_runs_short():
-    machine = Machine(climber(Setting(2, 8)))
+    machine = Machine(tuner(Setting(2, 8)))
     machine.rate(Load(0.04), 3)
     assert machine.setting.prefetch >= 6
     machine.available_bytes = 600 * MB
     machine.rate(Load(0.04), 3)
     assert machine.setting.prefetch <= 2
-    assert machine.climber.reasons["prefetch"] == "more batches of 42 MB are too much for 0.6 GB of memory"
+    assert machine.tuner.reasons["prefetch"] == "more batches of 42 MB are too much for 0.6 GB of memory"
 
 
 def test_a_fixed_prefetch_is_kept_where_memory_runs_short():
-    machine = Machine(climber(Setting(2, 8), prefetch=(8, 8)))
+    machine = Machine(tuner(Setting(2, 8), tuned=("threads",)))
     machine.available_bytes = 0
     machine.rate(Load(0.04), 3)
     assert machine.setting.prefetch == 8
 
 
 def test_threads_that_the_system_refuses():
-    tuned = climber(WORST, cores=8)
+    tuned = tuner(WORST, cores=8)
     tuned.refuse_threads(3)
     assert tuned.setting.threads == 3
     machine = Machine(tuned, cores=8)
@@ -205,18 +203,18 @@ def test_threads_that_the_system_refuses():
     ],
 )
 def test_reasons_in_words(load, seconds, threads, prefetch):
-    tuned = climber(WORST)
+    tuned = tuner(WORST)
     Machine(tuned).rate(load, seconds)
     assert tuned.reasons["threads"] == threads
     assert tuned.reasons["prefetch"].startswith(prefetch)
 
 
 def test_reasons_for_fewer_threads():
-    tuned = climber(Setting(2, 3))
+    tuned = tuner(Setting(2, 3))
     Machine(tuned).rate(Load(0.04, step_core_s=0.05), 3)
     assert tuned.setting.threads == 1
     assert tuned.reasons["threads"] == "2 made a step 16% longer"
-    tuned = climber(Setting(2, 3))
+    tuned = tuner(Setting(2, 3))
     Machine(tuned).rate(Load(0.03, device_s=0.06), 3)
     assert tuned.setting.threads == 1
     assert tuned.reasons["threads"] == "2 were no faster"
