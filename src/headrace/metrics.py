@@ -264,7 +264,7 @@ def by_stage(counts: Mapping[str, float], kind: str) -> Iterator[tuple[str, str]
 
 def checked(loader: Any) -> MeasuredLoader:
     """Return the loader, unwrapped from `as_dataloader()`. Raises UsageError for anything without counters."""
-    inner: Any = getattr(getattr(loader, "_passes", None), "source", loader)
+    inner: Any = getattr(getattr(loader, "_parts", None), "source", loader)
     if not hasattr(inner, "counts") or not hasattr(inner, "stats"):
         raise UsageError(
             f"metrics: expected a headrace.Loader, a mixture, or what its as_dataloader() gave, got "

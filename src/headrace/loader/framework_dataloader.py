@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import reprlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 from torch.utils.data import DataLoader, Dataset, Sampler
 from torch.utils.data.distributed import DistributedSampler
@@ -16,75 +16,6 @@ from headrace.loader.framework_source import Iterates, LoaderSource, close, sour
 
 Conversion = Callable[[Iterator[Any]], Iterator[Any]]
 """Generator function that yields each batch in another structure."""
-
-
-class FrameworkPasses:
-    """Passes over one loader, at the epochs that a framework announces or where the user left off."""
-
-    def __init__(self, source: LoaderSource, convert: Conversion | None = None) -> None:
-        self.source = source
-        self._convert = convert
-        self._announced: int | None = None
-        self._offset = 0  # from announced epochs to the loader's epochs
-        self._served: ServedPass | None = None
-
-    def announce(self, epoch: int) -> None:
-        """Record that a framework's next pass is for this epoch."""
-        self._announced = epoch
-
-    def batches(self) -> Iterator[Any]:
-        """Yield a pass. It starts with its first batch: Lightning calls iter() before it announces the epoch."""
-        self._served = None
-        self._settle()
-        iterator = self.begin()
-        try:
-            yield from iterator
-        finally:
-            close(iterator)
-
-    def begin(self) -> Iterator[Any]:
-        """Begin a pass over the loader."""
-        iterator = iter(self.source)
-        return iterator if self._convert is None else _converted(iterator, self._convert)
-
-    def parts(self) -> Iterator[RankPart]:
-        """Yield the parts of a pass. A framework takes its own rank's parts, perhaps from a later step on."""
-        self._settle()
-        source = self.source
-        served = self._served = ServedPass(source, self.begin)
-        try:
-            for step in range(served.first_step, len(source)):
-                for rank in range(source.world_size):
-                    yield RankPart(served, step=step, rank=rank)
-        except GeneratorExit:
-            served.close()
-            raise
-        served.finish()
-
-    def _settle(self) -> None:
-        """Move the loader to the start of the pass.
-
-        Some frameworks announce epochs; others count the passes of this process, from 0 again after a resume. Therefore
-        the pass starts at a position that the user chose, and later announcements count from there.
-        """
-        if self._announced is None:
-            return
-        if self.source._positioned:
-            self._offset = self.source.epoch - self._announced
-        else:
-            self.source.set_epoch(self._announced + self._offset)
-
-    def start_state(self) -> dict[str, Any]:
-        """Return the loader's state at the start of the pass in progress, else of the next pass."""
-        if self._served is not None and self._served.open:
-            return self.source._state_at(self._served.epoch, self._served.first_step)
-        return self.source._state_at(*self.source._next_start)
-
-    def state_dict(self, *, before_latest: bool) -> dict[str, Any]:
-        """Return the loader's state: `before_latest` batch for a framework that has not delivered the latest batch."""
-        if not before_latest or self._served is None or self.source._positioned:
-            return self.source.state_dict()
-        return self._served.state_before_latest
 
 
 class ServedPass:
@@ -130,38 +61,24 @@ class ServedPass:
             close(self._iterator)
         return batch
 
-    def finish(self) -> None:
-        """End the pass: all parts were given out. If none was taken, the epoch is complete as well."""
+    def end(self, *, is_through: bool) -> None:
+        """End the pass. If all parts were given out and none was taken, the epoch is complete as well."""
         self.open = False
-        if self._iterator is None:
+        if is_through and self._iterator is None:
             self.source.seek(self.epoch + 1, 0)
-
-    def close(self) -> None:
-        """Abandon the pass."""
-        self.open = False
-        if self._iterator is not None:
+        elif not is_through and self._iterator is not None:
             close(self._iterator)
 
 
-class RankPart(Sequence[int]):
+class RankPart(list[int]):
     """One rank's part of a step's global batch: its positions in the epoch, always as many as in a full batch."""
 
     def __init__(self, served: ServedPass, *, step: int, rank: int) -> None:
         source = served.source
         first = (step * source.world_size + rank) * source.batch_size
-        self._positions = range(first, first + source.batch_size)
+        super().__init__(range(first, first + source.batch_size))
         self.take = partial(served.take, step, rank)
         """Function that returns the loader's batch."""
-
-    def __len__(self) -> int:
-        return len(self._positions)
-
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[int]: ...
-    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
-        return self._positions[index]
 
 
 T = TypeVar("T")
@@ -200,42 +117,40 @@ class LoaderDataLoader(DataLoader[Any]):
     """
 
     def __init__(self, source: LoaderSource, convert: Conversion | None = None) -> None:
-        passes = FrameworkPasses(source, convert)
-        dataset = PartDataset(passes)
-        parts: Any = PartSampler(passes)  # torch's type is a list; Accelerate accepts a sequence, as is `dataset`
+        parts = self._parts = PartSampler(source, convert)
+        dataset = PartDataset(parts)
         super().__init__(dataset, batch_sampler=parts, collate_fn=unchanged)
         # DataLoader takes a sampler or a batch sampler, but frameworks look at both. The sampler shows whether ranks
         # are handled, the batch sampler what to distribute. After construction, DataLoader refuses to set them.
-        vars(self).update(sampler=RankSampler(passes, dataset), batch_size=source.batch_size)
-        self._passes = passes
+        vars(self).update(sampler=RankSampler(parts, dataset), batch_size=source.batch_size)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # DataLoader's own iterator would fetch by sampler
-        return self._passes.batches()
+        return self._parts.batches()
 
     def __len__(self) -> int:
-        return len(self._passes.source)
+        return len(self._parts.source)
 
     def set_epoch(self, epoch: int) -> None:
         """Start the next pass at this epoch. The current epoch continues from a restored position."""
-        self._passes.source.set_epoch(epoch)
+        self._parts.source.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the consumer's position, also in a loop over Accelerate's DataLoader, which is a batch ahead."""
-        return self._passes.state_dict(before_latest=_fetched_ahead(self.dataset))
+        return self._parts.state_dict(before_latest=_fetched_ahead(self.dataset))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume the next pass where `state` was saved. Raises StateError for another loader's state."""
-        self._passes.source.load_state_dict(state)
+        self._parts.source.load_state_dict(state)
 
 
 class PartDataset(Dataset[Any]):
     """Dataset of the loader's batches, by RankPart. Its length is an epoch over all ranks, without repeated samples."""
 
-    def __init__(self, passes: FrameworkPasses) -> None:
-        self._passes = passes
+    def __init__(self, parts: PartSampler) -> None:
+        self._parts = parts
 
     def __len__(self) -> int:
-        return self._passes.source.samples
+        return self._parts.source.samples
 
     def __getitem__(self, part: RankPart) -> Any:
         return self.__getitems__(part)
@@ -252,52 +167,120 @@ class PartDataset(Dataset[Any]):
 
     def set_epoch(self, epoch: int) -> None:
         """Record the epoch of the next pass, which Accelerate announces."""
-        self._passes.announce(epoch)
+        self._parts.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state at the start of this pass: torchdata's StatefulDataLoader counts its own fetches."""
-        return self._passes.start_state()
+        return self._parts.start_state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._passes.source.load_state_dict(state)
+        self._parts.source.load_state_dict(state)
 
 
 class PartSampler(Sampler[RankPart]):
-    """Batch sampler of every rank's part of each step, in the order in which Accelerate deals batches out to ranks."""
+    """Batch sampler of every rank's part of each step, in the order in which Accelerate deals batches out to ranks.
+
+    Its passes over the loader start at the epochs that a framework announces, or where the user left off.
+    """
 
     drop_last = False  # the loader's length excludes dropped samples
 
-    def __init__(self, passes: FrameworkPasses, *, batch_size: int | None = None, drop_last: bool = False) -> None:
-        if not isinstance(passes, FrameworkPasses):  # Lightning passes a sampler, a batch size and drop_last
+    def __init__(
+        self,
+        source: LoaderSource,
+        convert: Conversion | None = None,
+        *,
+        batch_size: int | None = None,
+        drop_last: bool = False,
+    ) -> None:
+        if not isinstance(source, LoaderSource):  # Lightning passes a sampler, a batch size and drop_last
             raise UsageError(
-                f"expected the loader's own batches, got {type(passes).__name__} to sample by: give the loader itself "
+                f"expected the loader's own batches, got {type(source).__name__} to sample by: give the loader itself "
                 "to Lightning's predict, and where overfit_batches is set, not what as_dataloader made"
             )
-        self._passes = passes
+        self.source = source
+        self._convert = convert
+        self._announced: int | None = None
+        self._offset = 0  # from announced epochs to the loader's epochs
+        self._served: ServedPass | None = None
 
     @property
     def batch_size(self) -> int:
         """Samples per rank."""
-        return self._passes.source.batch_size
+        return self.source.batch_size
 
     def __len__(self) -> int:
-        return len(self._passes.source) * self._passes.source.world_size
+        return len(self.source) * self.source.world_size
 
     def __iter__(self) -> Iterator[RankPart]:
-        return self._passes.parts()
+        """Yield the parts of a pass. A framework takes its own rank's parts, perhaps from a later step on."""
+        self._settle()
+        source = self.source
+        served = self._served = ServedPass(source, self._begin)
+        is_through = False
+        try:
+            for step in range(served.first_step, len(source)):
+                for rank in range(source.world_size):
+                    yield RankPart(served, step=step, rank=rank)
+            is_through = True
+        finally:
+            served.end(is_through=is_through)
+
+    def batches(self) -> Iterator[Any]:
+        """Yield a pass. It starts with its first batch: Lightning calls iter() before it announces the epoch."""
+        self._served = None
+        self._settle()
+        iterator = self._begin()
+        try:
+            yield from iterator
+        finally:
+            close(iterator)
+
+    def _begin(self) -> Iterator[Any]:
+        iterator = iter(self.source)
+        return iterator if self._convert is None else _converted(iterator, self._convert)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Record that a framework's next pass is for this epoch."""
+        self._announced = epoch
+
+    def _settle(self) -> None:
+        """Move the loader to the start of the pass.
+
+        Some frameworks announce epochs; others count the passes of this process, from 0 again after a resume. Therefore
+        the pass starts at a position that the user chose, and later announcements count from there.
+        """
+        if self._announced is None:
+            return
+        if self.source._positioned:
+            self._offset = self.source.epoch - self._announced
+        else:
+            self.source.set_epoch(self._announced + self._offset)
+
+    def start_state(self) -> dict[str, Any]:
+        """Return the loader's state at the start of the pass in progress, else of the next pass."""
+        if self._served is not None and self._served.open:
+            return self.source._state_at(self._served.epoch, self._served.first_step)
+        return self.source._state_at(*self.source._next_start)
+
+    def state_dict(self, *, before_latest: bool) -> dict[str, Any]:
+        """Return the loader's state: `before_latest` batch for a framework that has not delivered the latest batch."""
+        if not before_latest or self._served is None or self.source._positioned:
+            return self.source.state_dict()
+        return self._served.state_before_latest
 
 
 class RankSampler(DistributedSampler[Any]):
     """Sampler that draws nothing: it marks ranks as handled, and receives the epoch from Lightning."""
 
-    def __init__(self, passes: FrameworkPasses, dataset: PartDataset) -> None:
-        source = passes.source
+    def __init__(self, parts: PartSampler, dataset: PartDataset) -> None:
+        source = parts.source
         super().__init__(dataset, num_replicas=source.world_size, rank=source.rank, shuffle=False)
-        self._passes = passes
+        self._parts = parts
 
     def set_epoch(self, epoch: int) -> None:
         """Record the epoch of the next pass, which Lightning announces."""
-        self._passes.announce(epoch)
+        self._parts.set_epoch(epoch)
 
 
 def unchanged(batch: T) -> T:
