@@ -58,22 +58,6 @@ class Pending:
     by_core: dict[int, NDArray[np.uint8]] = field(default_factory=dict)
     """Blocks of rows that the core decoded instead of the device."""
 
-    def finish(self, raws: int) -> None:
-        """Take what the core's job has made, `raws` fields of bytes among it."""
-        self.raws = [self.job.raw(i) for i in range(raws)]
-        self.views, self.sizes = self.job.views, self.job.sizes
-
-    def take_device(self, images: DeviceImages) -> None:
-        """Take what the device has decoded, and its views."""
-        self.on_device, self.views, self.sizes = images, images.views, images.sizes
-
-    def replace(self, row: int, sample: int, pass_: int) -> None:
-        """Put another sample into a row that is still to be decoded."""
-        self.rows.samples[row], self.rows.passes[row] = sample, pass_
-
-    def resize(self, size: tuple[int, int], memory: list[NDArray[np.uint8]]) -> None:
-        self.size, self.memory = size, memory
-
     def take_row(self, row: int, job: _core.Job) -> list[bytes]:
         """Take what a job of one row has made, and return its fields of bytes."""
         self.views[row], self.sizes[row] = job.views[0], job.sizes[0]
@@ -134,8 +118,8 @@ class Assembly:
         """Adopt the size of a replacement if it is the only image of the batch and the view does not fix a size."""
         left = self._recipe.program.output_size is None and pending.rows.plan.view is None
         if left and self._recipe.followers and len(pending.rows) == 1:
-            size = self._measure(pending.rows)
-            pending.resize(size, self._memory(1, size))
+            pending.size = self._measure(pending.rows)
+            pending.memory = self._memory(1, pending.size)
 
     def _memory(self, samples: int, size: tuple[int, int]) -> list[NDArray[np.uint8]]:
         return [self._blocks.acquire(samples * part.nbytes(size)) for part in self._parts]

@@ -23,10 +23,10 @@ from headrace.loader.decoding.detection import BatchMoves, BatchViews, PerSample
 from headrace.loader.decoding.frames import Frames
 from headrace.loader.decoding.on_device import DeviceDecoding
 from headrace.loader.decoding.pixels import all_parts
-from headrace.loader.decoding.texts import TextMeter
 from headrace.loader.map_stage import PythonThreads
 from headrace.loader.recipe import Batch, Recipe
 from headrace.loader.resolving import names_of
+from headrace.loader.stats import StageMeter
 from headrace.loader.user_functions import DecodedBatch
 from headrace.plan import BatchPlan
 
@@ -81,7 +81,7 @@ class RowMender:
                 f"{attempt} replacements in a row were bad as well; the last: {error}. Look at the dataset"
             ) from error
         sample, pass_ = self._recipe.plan.replacement(epoch, position, attempt)
-        pending.replace(row, sample, pass_)
+        pending.rows.samples[row], pending.rows.passes[row] = sample, pass_
         self._bad.count("replaced")
         self._assembly.resize(pending)
 
@@ -246,7 +246,7 @@ class BatchDecoder:
     ) -> None:
         self._recipe = recipe
         self._assembly = assembly
-        self.texts = TextMeter()
+        self.texts = StageMeter()
         self._contents: tuple[FieldContent, ...] = contents_of(recipe, cache, self.texts)
         self._made = {content.name for content in self._contents}
         self._mender = RowMender(recipe, assembly, bad, self._contents)
@@ -265,12 +265,13 @@ class BatchDecoder:
         """Wait for the core and return the batch without skipped rows. Raises what the error policy says."""
         job = pending.job
         job.wait()
-        pending.finish(len(self._recipe.raws))
+        pending.raws = [job.raw(i) for i in range(len(self._recipe.raws))]
+        pending.views, pending.sizes = job.views, job.sizes
         failures: dict[int, RowFailure | SampleError | None] = {failure.row: failure for failure in job.failures()}
         if self.device is not None:
             encoded = job.raw(len(self._recipe.raws))
             images = self.device.decode(pending.rows, encoded)
-            pending.take_device(images)
+            pending.on_device, pending.views, pending.sizes = images, images.views, images.sizes
             failures |= dict.fromkeys([*failures, *images.left])  # the core tries them, and reports what is wrong
         self._warnings.check_sizes(pending.rows.plan, pending.sizes, failures)
         pending.contents = [content.take(pending.rows, pending.raws) for content in self._contents]

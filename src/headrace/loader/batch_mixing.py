@@ -19,7 +19,7 @@ from headrace.foreign_arguments import belongs
 from headrace.loader.batch_memory import BatchMemory
 from headrace.loader.batch_values import BatchRows, PlainArray
 from headrace.loader.decoding.pixels import image_options, parts_of
-from headrace.loader.stats import StageStats
+from headrace.loader.stats import StageMeter
 from headrace.plan import EpochPlan, ShapedPlan, UniformPlan
 
 Pairs = NDArray[np.int32]
@@ -153,8 +153,7 @@ class Mixer:
         self._output = output
         self._memory = memory
         self._level = level
-        self._busy_s = 0.0
-        self._items = self._bytes = 0
+        self.meter = StageMeter()
 
     def mix(self, batch: dict[str, Any], rows: BatchRows) -> dict[str, Any]:
         """Return the batch with soft labels, and with mixed images unless it is a short last batch."""
@@ -172,13 +171,8 @@ class Mixer:
             mixed[PAIRS + field] = self._numbers(drawn.pairs)
         else:
             mixed[field] = self._pixels(batch[field], image, drawn.pairs)
-        self._busy_s += time.perf_counter() - began
-        self._items += len(rows)
-        self._bytes += image.array.nbytes
+        self.meter.add(time.perf_counter() - began, len(rows), image.array.nbytes)
         return mixed
-
-    def stats(self) -> StageStats:
-        return StageStats(self._busy_s, self._items, self._bytes)
 
     def _draw(self, rows: BatchRows, size: tuple[int, int]) -> DrawnMixing:
         count, plan = len(rows), rows.plan

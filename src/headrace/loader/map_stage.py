@@ -15,7 +15,7 @@ from headrace.loader.batch_memory import BatchMemory
 from headrace.loader.batch_mixing import Mixer
 from headrace.loader.batch_values import nested
 from headrace.loader.recipe import Batch, Output, Recipe, SampleMap
-from headrace.loader.stats import StageStats
+from headrace.loader.stats import StageMeter
 from headrace.loader.user_functions import DecodedBatch
 from headrace.system import THREAD_PREFIX, Closed
 
@@ -81,6 +81,8 @@ class MapStage:
 
     def __init__(self, deliver: Deliver) -> None:
         self._deliver = deliver
+        self.meter = StageMeter()
+        """Time in the user's function over all threads or processes, its calls, and its input bytes."""
 
     def put(self, decoded: DecodedBatch) -> None:
         """Take a batch; may wait until it is delivered. Raises the batch's error, or Closed."""
@@ -96,10 +98,6 @@ class MapStage:
         """End all threads and processes. Return an error that has not been raised, if any."""
         return None
 
-    def stats(self) -> StageStats:
-        """Return the time in the user's function over all threads or processes, its calls, and its input bytes."""
-        return StageStats(0.0, 0, 0)
-
     @property
     def held_batches(self) -> int | None:
         """Batches in memory shared with processes that the consumer holds; None without shared memory."""
@@ -114,16 +112,12 @@ class ThreadedMap(MapStage):
         self._function = function
         self._output = output
         self._threads = threads
-        self._busy_s = 0.0
-        self._mapped = self._bytes = 0
 
     def put(self, decoded: DecodedBatch) -> None:
         if len(decoded) == 0:
             return self._deliver(decoded, decoded.batch)
         rows = self._threads.each(lambda row: self._map_row(decoded, row), range(len(decoded)))
-        self._busy_s += sum(busy_s for _, busy_s in rows)
-        self._mapped += len(rows)
-        self._bytes += decoded.nbytes
+        self.meter.add(sum(busy_s for _, busy_s in rows), len(rows), decoded.nbytes)
         samples = [sample for sample, _ in rows]
         return self._deliver(decoded, user_functions.collate(samples, decoded.batch, {}, self._output))
 
@@ -137,9 +131,6 @@ class ThreadedMap(MapStage):
             error.add_note(f"in map=, {decoded.rows.name(row)}")
             raise
         return sample, time.perf_counter() - began
-
-    def stats(self) -> StageStats:
-        return StageStats(self._busy_s, self._mapped, self._bytes)
 
 
 class LastStages:

@@ -314,7 +314,7 @@ class Runner:
             core = self._core if self._core is not None else self._engine.counters()
         stages = stages_of(self._recipe, core, self._decoder, self._map, self._last)
         if self._decoder.device is not None:
-            stages["device"] = self._decoder.device.stats()
+            stages["device"] = self._decoder.device.meter.stats()
         ended = self._ended if self._ended is not None else time.perf_counter()
         cache, before = self._cache, self._cache_before
         counts = delivery_counts(self._channel, self.bad, self._recipe)

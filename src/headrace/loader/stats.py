@@ -26,6 +26,22 @@ class StageStats:
         return self.busy_s / self.items * 1e6 if self.items else None
 
 
+class StageMeter:
+    """Counters of one stage in Python. One thread writes them, others read."""
+
+    def __init__(self) -> None:
+        self._busy_s = 0.0
+        self._items = self._bytes = 0
+
+    def add(self, busy_s: float, items: int, bytes: int) -> None:
+        self._busy_s += busy_s
+        self._items += items
+        self._bytes += bytes
+
+    def stats(self) -> StageStats:
+        return StageStats(self._busy_s, self._items, self._bytes)
+
+
 @dataclass(frozen=True)
 class RayStats:
     """Statistics of the Ray actors of a pass.

@@ -41,9 +41,9 @@ def stages_of(
     if recipe.texts:
         stages["text"] = decoder.texts.stats()
     if recipe.map is not None:
-        stages["map"] = map_stage.stats()
+        stages["map"] = map_stage.meter.stats()
     if last.mixer is not None:
-        stages["mixing"] = last.mixer.stats()
+        stages["mixing"] = last.mixer.meter.stats()
     return stages
 
 

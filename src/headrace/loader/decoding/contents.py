@@ -5,12 +5,13 @@ from __future__ import annotations
 from headrace.fields import Array, Key, Raw
 from headrace.loader.cache import EpochCache
 from headrace.loader.decoding.arrays import ArrayContent, FieldContent, KeyContent
-from headrace.loader.decoding.texts import PackedTextContent, RawTextContent, TextContent, TextMeter
+from headrace.loader.decoding.texts import PackedTextContent, RawTextContent, TextContent
 from headrace.loader.recipe import Recipe
 from headrace.loader.resolving import column_of_paths
+from headrace.loader.stats import StageMeter
 
 
-def contents_of(recipe: Recipe, cache: EpochCache | None, meter: TextMeter) -> tuple[FieldContent, ...]:
+def contents_of(recipe: Recipe, cache: EpochCache | None, meter: StageMeter) -> tuple[FieldContent, ...]:
     """Return the recipe's fields that Python makes, for one pass. `meter` counts the cost of encoding texts."""
     raws = {name: number for number, (name, _, _) in enumerate(recipe.raws)}
     texts = [

@@ -16,7 +16,7 @@ from headrace._core import ViewColumn
 from headrace.fields import Image
 from headrace.loader.batch_values import BatchRows
 from headrace.loader.recipe import Recipe
-from headrace.loader.stats import StageStats
+from headrace.loader.stats import StageMeter
 
 if TYPE_CHECKING:
     import torch
@@ -59,7 +59,7 @@ class DeviceDecoding:
         self._exif = field.exif
         self._decoder = ImageDecoder(torch.device(recipe.decode_on), threads=recipe.threads)
         self._layout = torch.channels_last if field.channels_last else torch.contiguous_format
-        self._busy_s, self._items, self._bytes = 0.0, 0, 0
+        self.meter = StageMeter()
 
     def decode(self, rows: BatchRows, encoded: Sequence[bytes]) -> DeviceImages:
         """Decode the images of a batch's rows; empty bytes stand for images that were not read."""
@@ -90,9 +90,7 @@ class DeviceDecoding:
             every[asked] = images
             images = every
         made = set(asked[are_decoded].tolist())
-        self._busy_s += time.perf_counter() - began_s
-        self._items += len(made)
-        self._bytes += sum(len(encoded[row]) for row in made)
+        self.meter.add(time.perf_counter() - began_s, len(made), sum(len(encoded[row]) for row in made))
         return DeviceImages(images, views, sizes, [row for row in range(len(rows)) if row not in made])
 
     def _is_turned(self, encoded: bytes) -> bool:
@@ -116,6 +114,3 @@ class DeviceDecoding:
     def finished(self, images: torch.Tensor) -> torch.Tensor:
         """Return images in the field's layout."""
         return images.contiguous(memory_format=self._layout)
-
-    def stats(self) -> StageStats:
-        return StageStats(self._busy_s, self._items, self._bytes)

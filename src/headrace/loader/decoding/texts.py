@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from headrace.fields import LongTextError, ResolvedText, Sequences, UnfitTextErr
 from headrace.loader.batch_values import BatchRows, part_name
 from headrace.loader.cache import TokenCache
 from headrace.loader.decoding.arrays import ColumnOrigin, Ints, Raws
-from headrace.loader.stats import StageStats
+from headrace.loader.stats import StageMeter
 
 _STREAM = ReservedStage.CAPTIONS << 8
 """Random stream: dataset 0, stage 254, draw 0. Above every stage of a view (core/rng/stream.hpp)."""
@@ -49,22 +48,6 @@ class RawTextContent:
         return {self.name: contents}
 
 
-class TextMeter:
-    """Counters of a pass's text encoding. One thread writes them, others read."""
-
-    def __init__(self) -> None:
-        self._busy_s = 0.0
-        self._items = self._bytes = 0
-
-    def add(self, busy_s: float, texts: Sequence[str]) -> None:
-        self._busy_s += busy_s
-        self._items += len(texts)
-        self._bytes += sum(len(text.encode()) for text in texts)
-
-    def stats(self) -> StageStats:
-        return StageStats(self._busy_s, self._items, self._bytes)
-
-
 class RowText(NamedTuple):
     """Text of a row."""
 
@@ -80,7 +63,7 @@ class TextContent:
     text: ResolvedText
     raw: int | None
     """Position among the recipe's raw fields; None if the dataset holds the texts."""
-    meter: TextMeter
+    meter: StageMeter
     kept: TokenCache | None = None
     """Token cache; None if every text is encoded on every read."""
 
@@ -130,7 +113,7 @@ class TextContent:
             numbers = np.fromiter((content.number for content in contents), np.int64, len(contents))
             sequences = self.kept.encoded(texts, numbers, encode)
         parts = self._parts(sequences, rows, longest)
-        self.meter.add(time.perf_counter() - began, texts)
+        self.meter.add(time.perf_counter() - began, len(texts), sum(len(text.encode()) for text in texts))
         return {part_name(self.name, name): part for name, part in parts.items()}
 
     def _parts(self, sequences: Sequences, rows: BatchRows, longest: int) -> dict[str, NDArray[Any]]:

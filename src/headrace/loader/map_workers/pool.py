@@ -39,7 +39,6 @@ from headrace.loader.map_workers.messages import (
 from headrace.loader.map_workers.processes import WorkerProcess, check_may_start, context_of
 from headrace.loader.map_workers.worker import LEAVE_S, WorkerSetup
 from headrace.loader.recipe import Recipe
-from headrace.loader.stats import StageStats
 from headrace.loader.user_functions import DecodedBatch
 from headrace.system import Closed
 
@@ -122,8 +121,7 @@ class MapWorkers(MapStage):
         self._output = recipe.output
         self._failed = failed
         self._error: BaseException | None = None
-        self._submitted = self._mapped = self._bytes = 0
-        self._busy_s = 0.0
+        self._submitted = 0
         self._blocks_a_batch = 1
         self._queue: SimpleQueue[tuple[int, DecodedBatch] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"{recipe.thread_prefix}map", daemon=True)
@@ -191,9 +189,6 @@ class MapWorkers(MapStage):
         kept = {number: len(blocks) for (_, number), blocks in list(self._kept.items())}
         return (self.memory.held() - 1 - under_way - sum(kept.values())) // self._blocks_a_batch
 
-    def stats(self) -> StageStats:
-        return StageStats(self._busy_s, self._mapped, self._bytes)
-
     # --- the thread that puts batches ---
 
     def put(self, decoded: DecodedBatch) -> None:
@@ -256,7 +251,7 @@ class MapWorkers(MapStage):
         if len(decoded) == 0:
             return self._deliver(decoded, decoded.batch)
         rows, placed = self._collect(number)
-        self._bytes += decoded.nbytes
+        self.meter.add(0.0, 0, decoded.nbytes)
         batch = user_functions.collate(rows, decoded.batch, placed, self._output)
         shared = 0
         for name, value in batch.items():
@@ -312,8 +307,7 @@ class MapWorkers(MapStage):
         batch = self._in_flight[done.number]
         batch.add(index, done)
         self._at.pop(index, None)
-        self._busy_s += done.busy_s
-        self._mapped += done.count
+        self.meter.add(done.busy_s, done.count, 0)
         if done.kept:
             self._kept[index, done.number] = batch.keep
         for number in done.let_go:
