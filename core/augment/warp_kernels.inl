@@ -62,7 +62,7 @@ void nearest_affine(const float* from, const float* step, int count, int width, 
 }
 
 // Four pixels per store, inserted into a vector one by one: faster than word by word, and than the levels' gather
-// instructions (benchmarks/augmentations.py, "rotation, nearest").
+// instructions.
 void take_pixels(const std::int32_t* numbers, int count, const std::uint8_t* from, std::uint8_t* to) {
     const auto pixel = [&](int i) {
         std::int32_t value;

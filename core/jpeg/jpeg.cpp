@@ -120,8 +120,7 @@ void JpegDecoder::State::read_header(std::span<const std::uint8_t> start, const 
     jpeg_mem_src(&info, start.data(), static_cast<unsigned long>(start.size()));
     jpeg_read_header(&info, TRUE);
     if (const auto fault = header_fault(info, file_size, limits, false)) refuse(*fault);
-    // Markers that libjpeg saves are copied byte by byte: 5 % of a small photograph's decode
-    // (benchmarks/orientations.py).
+    // Markers that libjpeg saves are copied byte by byte: 5 % of a small photograph's decode.
     if (want_orientation) result.orientation = jpeg_orientation(start);
     result.width = static_cast<int>(info.image_width);
     result.height = static_cast<int>(info.image_height);

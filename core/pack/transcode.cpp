@@ -29,8 +29,7 @@ bool same_code(const JHUFF_TBL* a, const JHUFF_TBL* b) {
 }
 
 // Bytes in a restart interval. Each marker costs about four bytes, so this is one byte in two hundred; intervals half
-// as long gain 3 % of the time. The interval need not divide the MCU row, since the decoder jumps to any
-// (benchmarks/pack_jpeg.py).
+// as long gain 3 % of the time. The interval need not divide the MCU row, since the decoder jumps to any.
 constexpr std::size_t kIntervalBytes = 800;
 // Bytes that a marker costs: its own, the bits before it and longer DC differences.
 constexpr int kMarkerBytes = 4;

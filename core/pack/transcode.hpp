@@ -1,7 +1,6 @@
 // Lossless rewriting of a JPEG for windowed decoding: the same coefficients, quantisation tables and markers (EXIF, ICC
 // and all others) in one baseline scan with a restart grid, which EntropyDecoder jumps by. All files share Huffman
 // codes, except those that would grow too much, if they are large or had codes of their own.
-// benchmarks/pack_jpeg.py shows the gains.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Resampling passes for CPUs without a specific level, in vectors that compile to NEON on aarch64 and SSE2 on x86-64;
-// benchmarks/resample_levels.py measures the gain. Only 16-bit products are available on all of them, so a weight is
-// split into parts with products with a byte that fit.
+// Resampling passes for CPUs without a specific level, in vectors that compile to NEON on aarch64 and SSE2 on x86-64.
+// Only 16-bit products are available on all of them, so a weight is split into parts with products with a byte that
+// fit.
 #include "common/vectors.hpp"
 #include "resample/levels.hpp"
 
