@@ -34,8 +34,7 @@ from headrace.data.dataset import Dataset
 from headrace.data.dataset_display import contact_sheet, picture_address
 from headrace.data.location import ABSENT, ColumnFiles, HeldParts, native_paths, outside_root_text
 from headrace.data.native_reading import read_members
-from headrace.data.opening import Where
-from headrace.data.opening import open_dataset as open
+from headrace.data.opening import Where, open
 from headrace.data.pillow_images import (
     MOST_PIXEL_BYTES,
     SIDEWAYS,

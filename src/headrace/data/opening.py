@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -39,7 +39,7 @@ from headrace.data.remote.listing import Listing, prefix_listing, prefix_path
 from headrace.data.remote.remote_file import ObjectPath
 from headrace.data.sources.arrow_tables import is_saved_dataset, open_saved_dataset
 from headrace.data.sources.coco import open_coco
-from headrace.data.sources.file_kind import ROW_KINDS, FileKind, kind_of, refuse_compressed
+from headrace.data.sources.file_kind import ROW_KINDS, FileKind, Kind, kind_of, refuse_compressed
 from headrace.data.sources.image_folders import open_folder, open_objects, open_prefix
 from headrace.data.sources.memory_samples import table_of_paths
 from headrace.data.sources.pack_source import INDEX, find_pack, shards_among
@@ -60,7 +60,7 @@ _TAR_NAME = re.compile(r"\.(tar|tgz|tbz2?|txz)\b", re.IGNORECASE)
 
 
 @known_arguments("open")
-def open_dataset(
+def open(  # noqa: A001  # its public name
     where: Where,
     *,
     classes: Classes | None = None,
@@ -311,28 +311,33 @@ def _images(paths: Sequence[str]) -> OpenableSource:
 
 def _files(paths: Sequence[FilePath], kind: FileKind, given: OpenArguments) -> OpenableSource:
     """Return the source for files of one kind, at absolute paths."""
-    name, cache = file_name(paths[0]), given.cache_folder
-    if kind.kind in ROW_KINDS:
-        takes = ("stage", "root", "columns", "cache", "classes", *OF_STORES)
-
-        def open_rows() -> SampleTable:
-            return open_manifest(paths, root=root_of(paths, given), columns=given.columns, cache=cache)
-
-        return OpenableSource(name, "a manifest", takes, open_rows, labelled=True)
-    if kind.kind == "json":
-        if len(paths) > 1:
-            raise UsageError(f"expected one file of annotations, got {len(paths):,}. Join them, or open each")
-        coco_takes = ("stage", "root", *root_arguments(given))
-        what = "a file of COCO's annotations"
-        return OpenableSource(name, what, coco_takes, lambda: open_coco(paths[0], root_of(paths, given)))
-    if kind.kind in ("tar", "zip"):
-        return _archives(paths, kind, given)
+    source_of = _SOURCES.get(kind.kind)
+    if source_of is not None:
+        return source_of(paths, kind, given)
+    name = file_name(paths[0])
     if kind.kind == "compressed" and _TAR_NAME.search(name) and isinstance(paths[0], str):
         refuse_compressed(paths[0])
     file = f" {name}" if kind.kind == "compressed" else ""
     raise DatasetError(
         f"{paths[0]}: expected a folder, tars, zips, a manifest or images, got {kind.words}. {kind.advice}{file}"
     )
+
+
+def _rows(paths: Sequence[FilePath], _: FileKind, given: OpenArguments) -> OpenableSource:
+    takes = ("stage", "root", "columns", "cache", "classes", *OF_STORES)
+
+    def open_rows() -> SampleTable:
+        root = root_of(paths, given)
+        return open_manifest(paths, root=root, columns=given.columns, cache=given.cache_folder)
+
+    return OpenableSource(file_name(paths[0]), "a manifest", takes, open_rows, labelled=True)
+
+
+def _annotations(paths: Sequence[FilePath], _: FileKind, given: OpenArguments) -> OpenableSource:
+    if len(paths) > 1:
+        raise UsageError(f"expected one file of annotations, got {len(paths):,}. Join them, or open each")
+    takes, what = ("stage", "root", *root_arguments(given)), "a file of COCO's annotations"
+    return OpenableSource(file_name(paths[0]), what, takes, lambda: open_coco(paths[0], root_of(paths, given)))
 
 
 def _archives(
@@ -368,3 +373,12 @@ def _archives(
     takes += ["stem"] if pack is None else []
     what = f"{kind.words} of samples" if pack is None else "a pack"
     return OpenableSource(file_name(paths[0]), what, tuple(takes), open_chosen, labelled=pack is not None)
+
+
+_SOURCES: Mapping[Kind, Callable[[Sequence[FilePath], FileKind, OpenArguments], OpenableSource]] = {
+    **dict.fromkeys(ROW_KINDS, _rows),
+    "json": _annotations,
+    "tar": _archives,
+    "zip": _archives,
+}
+"""Sources of files by kind: a new kind takes a row here, its first bytes in `file_kind`, and a module that opens it."""
