@@ -73,11 +73,11 @@ def unscaled(look: Look, explained: Explained) -> Iterator[DataFault]:
             continue
         is_scaled = all(placed.is_resampled for placed in by.placements)
         chance = np.prod([np.divide(file, leaf) for leaf, file in sizes])
-        boxes = {path: fits for path in explained.keys() - {image} if (fits := _fits(look, path, sizes))}
+        boxes = {path: fits for path in explained.keys() - {image} if (fits := _fits(look, path, sizes))[0]}
         if len(boxes) != 1 or (one.is_random and _holds_window(explained, *boxes)):  # others may be the file's
             continue
-        path, fits = next(iter(boxes.items()))
-        if (count := fits.count(False)) >= LEAST or chance <= _CHANCE:
+        path, (fits, most) = next(iter(boxes.items()))
+        if (most >= _LEAST_REACH).all() and ((count := fits.count(False)) >= LEAST or chance <= _CHANCE):
             certainty, how = "certain" if count and is_scaled else INTENDED, "scale" if is_scaled else "window"
             count = count or len(fits)
             yield MISALIGNED.found(image, path, certainty=certainty, how=how, count=count, looked=len(sizes))
@@ -90,8 +90,13 @@ def _holds_window(explained: Explained, *boxes: LeafPath) -> bool:
     return any(one.is_random and not getattr(one.by, "placements", ()) for one in others)
 
 
-def _fits(look: Look, path: LeafPath, sizes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> list[bool]:
-    """Return whether the boxes of each sample fit its image; none unless all are boxes in pixels of their files."""
+def _fits(
+    look: Look, path: LeafPath, sizes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]
+) -> tuple[list[bool], Floats]:
+    """Return whether the boxes of each sample fit its image, and how far they reach in their files.
+
+    None fit unless all may be boxes in pixels of their files.
+    """
     found, most = [], np.zeros(2)
     for each, (leaf, file) in zip(spread(look.samples), sizes, strict=False):
         value = each.leaves[path].value
@@ -100,8 +105,8 @@ def _fits(look: Look, path: LeafPath, sizes: Sequence[tuple[tuple[int, ...], tup
             most = np.maximum(most, reach)
             found.append(_box_reach(value, leaf) is not None)
         elif not _are_numbers(value) or value.size:
-            return []
-    return found if (most >= _LEAST_REACH).all() else []
+            return [], most
+    return found, most
 
 
 def _are_numbers(value: Any) -> TypeGuard[Array]:
