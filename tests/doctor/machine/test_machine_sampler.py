@@ -91,15 +91,20 @@ def has_rows(sampler: MachineSampler, rows: int) -> bool:
     return len(sampler.machine().time) >= rows
 
 
+def has_ended(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def test_a_command_from_its_start_until_its_end() -> None:
     with command(FAMILY) as (tell, said), sampling(tell("")) as sampler:
         child = int(said())
         assert eventually(lambda: child in sampler.machine().processes)
         tell("copy")
         tell("end")
-        assert eventually(
-            lambda: psutil.Process(child).status() == psutil.STATUS_ZOMBIE if psutil.pid_exists(child) else True
-        )
+        assert eventually(lambda: has_ended(child))
         machine = sampler.stop()
     figures = machine.processes[child]
     assert machine.host == socket.gethostname()

@@ -73,7 +73,7 @@ def unscaled(look: Look, explained: Explained) -> Iterator[DataFault]:
             continue
         is_scaled = all(placed.is_resampled for placed in by.placements)
         chance = np.prod([np.divide(file, leaf) for leaf, file in sizes])
-        boxes = {path: fits for path in explained.keys() - {image} if (fits := _fits(look, path, sizes))[0]}
+        boxes = {path: each for path in explained.keys() - {image} if (each := _fits(look, path, sizes))[0]}
         if len(boxes) != 1 or (one.is_random and _holds_window(explained, *boxes)):  # others may be the file's
             continue
         path, (fits, most) = next(iter(boxes.items()))
