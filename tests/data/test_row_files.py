@@ -361,6 +361,8 @@ def test_decoded_values_are_cached_and_taken_from_there(tmp_path, monkeypatch, c
     monkeypatch.setattr(spilled, "_KEPT_FROM_BYTES", 1)
     expected = data.open(path).fingerprint
     (values,) = cache.glob("*.values.headrace")
+    stem = values.name.removesuffix(".values.headrace").rpartition(".")[0]
+    (cache / f"{stem}.values.headrace.partial").write_bytes(b"of a build that was killed")
     assert {each.name for each in tmp_path.glob("a.parquet*")} == {"a.parquet"}, "nothing beside the rows"
     decode = spilled._decode
     monkeypatch.setattr(spilled, "_decode", None)
@@ -374,6 +376,7 @@ def test_decoded_values_are_cached_and_taken_from_there(tmp_path, monkeypatch, c
         damage(pathlib.Path(data.open(path).where("image", 9)[0]))
         with pytest.warns(UserWarning, match=r"a\.parquet.*the values are gone.*rebuilt"):
             assert data.open(path).read("image", 9) == FILES[9]
+    assert not list(cache.glob("*.partial"))
     write_parquet_table(path, hub_table(1, COUNT))
     assert data.open(path).read("image", 9) == FILES[10]
     with pytest.raises(ReadError):

@@ -71,9 +71,11 @@ def open_decoded_values(
         if folder is None:
             held[:] = [MemoryFile()]
             return _arrays(_decode(rows, column, held[0].put)), ""
+        stem = place.removesuffix(".headrace")
+        values = _write(rows, column, stem + _VALUES_SUFFIX)  # over what a killed build has left there
         # Each build has a name of its own: values are written in any order, and a run may read those of another build.
-        where = f"{place.removesuffix('.headrace')}.{secrets.token_hex(4)}{_VALUES_SUFFIX}"
-        values = _write(rows, column, where)
+        where = f"{stem}.{secrets.token_hex(4)}{_VALUES_SUFFIX}"
+        os.replace(stem + _VALUES_SUFFIX, where)
         return _arrays(values), json.dumps([os.path.basename(where), identify_archive(where).to_json()])
 
     def load(arrays: Arrays, outline: str, _: int) -> tuple[ValuesFile, ByteRanges]:
