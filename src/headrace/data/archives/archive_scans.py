@@ -145,7 +145,7 @@ def open_each(
     remote = [path for path in paths if not isinstance(path, str)]
     progress = ScanProgress()
     progress.expect(remote, cache=cache)
-    return scan_each(paths, open_one, progress, expected=remote, tick=ScanLog(remote).look)
+    return scan_each(paths, open_one, progress, tick=ScanLog(remote).look)
 
 
 def scan_each(
@@ -153,14 +153,13 @@ def scan_each(
     open_one: Callable[[FilePath], T],
     progress: ScanProgress,
     *,
-    expected: Sequence[FilePath],
     tick: Callable[[ScanState], None] | None,
     threads: int | None = None,
 ) -> list[T]:
     """Return `open_one` of each archive, in order, in several threads, and call `tick` periodically.
 
-    `expected`: archives whose scans `progress` expects. `threads`: files at once; None: 8, or 32 with objects, since a
-    scan waits for the disk or the store, not the CPU. Raises the first error.
+    `threads`: files at once; None: 8, or 32 with objects, since a scan waits for the disk or the store, not the CPU.
+    Raises the first error.
     """
     found, is_local = dict[int, T](), all(isinstance(path, str) for path in paths)
     if threads is None:

@@ -106,7 +106,7 @@ def build_indices(
     with warnings.catch_warnings():
         # Elsewhere, an index that cannot be cached is a warning; here, the index is all that the caller wants.
         warnings.filterwarnings("error", message="the index of ", category=UserWarning)
-        return scan_each(paths, index, progress, expected=paths, tick=tick, threads=threads)
+        return scan_each(paths, index, progress, tick=tick, threads=threads)
 
 
 def index_written(path: ObjectPath, copy: str) -> None:

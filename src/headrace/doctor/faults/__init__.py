@@ -108,7 +108,10 @@ def find_faults(look: Look, explained: Explained, loader: Mapping[str, Any]) -> 
     """Return the faults that inspected samples prove. `loader` is the description of their DataLoader."""
     every = [fault for check in CHECKS for fault in check(look, explained)]
     every += [fault for check in LOADER_CHECKS for fault in check(look, explained, loader)]
-    found = list({(one.code, *one.leaves): one for one in reversed(every)}.values())[::-1]  # the first of a kind
+    firsts: dict[tuple[str, ...], DataFault] = {}
+    for fault in every:
+        firsts.setdefault((fault.code, *fault.leaves), fault)
+    found = list(firsts.values())
     for path, one in explained.items():
         name, role = leaf_name(path), leaf_role(one)
         for fault in found if name.startswith("item ") else ():
