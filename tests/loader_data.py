@@ -6,9 +6,12 @@ import io
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
+
+import headrace as hr
 
 CLASSES = ("ant", "bee", "cat", "dog")
 COUNT = 40
@@ -91,3 +94,10 @@ def add_member(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 
 def label_of(number: int, count: int = COUNT) -> int:
     return number * len(CLASSES) // count
+
+
+def load_crops(data: Any, **options: Any) -> hr.Loader:
+    """Loader of shuffled batches of four random crops and their labels; `options` add arguments or replace these."""
+    fields = {"image": hr.Image(), "label": hr.Label()}
+    given = {"view": hr.RandomResizedCrop(24), "batch_size": 4, "shuffle": True, "output": "numpy", "threads": 2}
+    return hr.Loader(data, **({"fields": fields} | given | options))

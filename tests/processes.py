@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import resource
 import signal
@@ -158,6 +159,16 @@ def nothing_left() -> Iterator[None]:
     gc.collect()
     assert eventually(lambda: own_threads() == []), own_threads()
     assert eventually(lambda: open_files() <= files), "files are left open"
+
+
+def map_processes() -> list[multiprocessing.process.BaseProcess]:
+    """Workers of `map` that this process started and that have not ended."""
+    return [child for child in multiprocessing.active_children() if child.name.startswith("headrace-map")]
+
+
+def nothing_runs() -> bool:
+    """Whether no thread of a feed and no worker of `map` is left."""
+    return own_threads() == [] and map_processes() == []
 
 
 def _python_threads() -> list[object]:

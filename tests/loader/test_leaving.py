@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import multiprocessing
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,8 +13,8 @@ import map_functions
 import mixture_data
 import pytest
 import torch
-from loader_data import write_tar
-from processes import DEADLINE_S, eventually, in_fork, nothing_left, own_threads
+from loader_data import load_crops, write_tar
+from processes import DEADLINE_S, eventually, in_fork, map_processes, nothing_left, nothing_runs, own_threads
 from torch.utils.data import Dataset, IterableDataset
 
 import headrace as hr
@@ -64,10 +63,8 @@ def places(tmp_path_factory):
 
 def by_loader(hook: str | None, **always: Any) -> Callable[..., Any]:
     def load(places, call=None, **options):
-        fields = {"image": hr.Image(), "label": hr.Label()}
-        given = {"view": hr.RandomResizedCrop(40), "batch_size": 4, "shuffle": True, "output": "numpy", "threads": 2}
         called = {} if call is None else {hook or "map": call}
-        return hr.Loader(places["photos"], **(given | {"fields": fields} | always | called | options))
+        return load_crops(places["photos"], **({"view": hr.RandomResizedCrop(40)} | always | called | options))
 
     return load
 
@@ -120,16 +117,8 @@ def make(case, places):
     """Make a loader of the case. After the test nothing of it is left."""
     with nothing_left():
         yield lambda call=None, **options: case.load(places, call, **options)
-        assert eventually(lambda: children() == [])
+        assert eventually(lambda: map_processes() == [])
         forget_ended_forks()  # each has a descriptor, which is closed at the next fork
-
-
-def children():
-    return [child for child in multiprocessing.active_children() if child.name.startswith("headrace-map")]
-
-
-def nothing_runs():
-    return own_threads() == [] and children() == []
 
 
 def first(loader):
@@ -142,7 +131,7 @@ def test_threads_and_processes_work_while_a_pass_goes_on(case, make):
     iterator = iter(make())
     next(iterator)
     assert eventually(lambda: all(any(name.startswith(each) for name in own_threads()) for each in case.threads))
-    assert len(children()) == case.processes
+    assert len(map_processes()) == case.processes
     iterator.close()
 
 

@@ -14,6 +14,7 @@ import battery
 import numpy as np
 import pytest
 from loader_data import COUNT, encode, photograph, write_folder, write_tar
+from loader_data import load_crops as load
 from processes import (
     DEADLINE_S,
     eventually,
@@ -48,12 +49,6 @@ def photos(place):
 def nothing_is_left(photos):
     with nothing_left():
         yield
-
-
-def load(data, **options):
-    fields = {"image": hr.Image(), "label": hr.Label()}
-    given = {"view": hr.RandomResizedCrop(24), "batch_size": 4, "shuffle": True, "output": "numpy", "threads": 2}
-    return hr.Loader(data, **({"fields": fields} | given | options))
 
 
 def join(thread):

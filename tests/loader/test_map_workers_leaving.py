@@ -15,8 +15,17 @@ from pathlib import Path
 import battery
 import map_functions
 import pytest
-from loader_data import COUNT, write_folder
-from processes import DEADLINE_S, eventually, in_fork, interrupt_when_ready, own_threads, run_python, start_python
+from loader_data import COUNT, load_crops, write_folder
+from processes import (
+    DEADLINE_S,
+    eventually,
+    in_fork,
+    interrupt_when_ready,
+    map_processes,
+    nothing_runs,
+    run_python,
+    start_python,
+)
 
 import headrace as hr
 from headrace.errors import MapWorkerError
@@ -47,17 +56,7 @@ def way(request, monkeypatch):
 
 
 def load(data, map=map_functions.no_pid, **options):
-    fields = {"image": hr.Image(), "label": hr.Label()}
-    given = {"view": hr.RandomResizedCrop(40), "batch_size": 4, "shuffle": True, "output": "numpy", "threads": 2}
-    return hr.Loader(data, **({"fields": fields, "map_workers": WORKERS} | given | options), map=map)
-
-
-def children():
-    return [child for child in multiprocessing.active_children() if child.name.startswith("headrace-map")]
-
-
-def nothing_runs():
-    return own_threads() == [] and children() == []
+    return load_crops(data, **({"view": hr.RandomResizedCrop(40), "map_workers": WORKERS} | options), map=map)
 
 
 # --- in this process ---
@@ -100,7 +99,7 @@ def test_workers_with_large_results_for_nobody_need_not_be_killed(photos, way, m
     batches = iter(load(photos, map_functions.megabyte_of_text, batch_size=8))
     next(batches)
     batches.close()
-    assert eventually(lambda: not children())
+    assert eventually(lambda: not map_processes())
     assert not killed
 
 
@@ -143,7 +142,7 @@ def test_a_worker_is_answered_while_the_pass_closes(photos, monkeypatch):
 
     def late(self, *question):
         asked.set()
-        assert eventually(lambda: children() == [])
+        assert eventually(lambda: map_processes() == [])
         still_open.append(self.memory.file._descriptor is not None)
         answer(self, *question)
 

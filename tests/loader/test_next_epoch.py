@@ -11,7 +11,7 @@ from itertools import islice
 
 import battery
 import pytest
-from loader_data import COUNT, write_tar
+from loader_data import COUNT, load_crops, write_tar
 from processes import DEADLINE_S, eventually, in_fork, nothing_left, own_threads, run_python
 
 import headrace as hr
@@ -39,9 +39,7 @@ def nothing_is_left(photos):
 
 
 def load(data, **options):
-    fields = {"image": hr.Image(), "label": hr.Label()}
-    given = {"view": hr.RandomResizedCrop(24), "batch_size": 4, "shuffle": True, "output": "numpy", "threads": 2}
-    return hr.Loader(data, **({"fields": fields, "prefetch": PREFETCH} | given | options))
+    return load_crops(data, **({"prefetch": PREFETCH} | options))
 
 
 @pytest.fixture(scope="module")
