@@ -215,13 +215,14 @@ class RowFiles(ColumnFiles):
         return None if number in self.in_memory else super().content_name(number)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(RowFiles.of, beside_objects=self.is_remote), (self._given(),)
+        return partial(RowFiles.of, beside_objects=self.is_remote), (self.given(),)
 
     def beside_objects(self) -> RowFiles:
         """Return the same files for a column that also has other objects."""
-        return self if self.is_remote else RowFiles.of(self._given(), beside_objects=True)
+        return self if self.is_remote else RowFiles.of(self.given(), beside_objects=True)
 
-    def _given(self) -> list[ValuesFile]:
+    def given(self) -> list[ValuesFile]:
+        """Return the files as `of` takes them."""
         given: list[ValuesFile] = []
         for number in range(len(self.names)):
             stored = self.object(number)

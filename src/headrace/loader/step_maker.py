@@ -47,6 +47,12 @@ def stages_of(
     return stages
 
 
+def _fetch_at_need(recipe: Recipe) -> FetchAhead | None:
+    """Return a prefetcher from the plan's end on, which plans nothing: bytes are fetched when a step begins."""
+    columns, plan = recipe.read_columns, recipe.plan
+    return FetchAhead.of(recipe.dataset, columns, plan, epoch=0, first_step=plan.steps)
+
+
 class StepMaker:
     """Producer of whole batches from one step each, without a cache and without prefetch. One thread uses it."""
 
@@ -56,15 +62,13 @@ class StepMaker:
         with ExitStack() as undo:
             self._engine = engine_of(recipe, recipe.threads)
             undo.callback(self._engine.close)
-            # From the plan's end on, so that it plans nothing ahead: bytes are fetched when a step begins.
-            self._ahead = FetchAhead.of(
-                recipe.dataset, recipe.read_columns, recipe.plan, epoch=0, first_step=recipe.plan.steps
-            )
+            self._ahead = _fetch_at_need(recipe)
             if self._ahead is not None:
                 undo.callback(self._ahead.close)
             self._python = PythonThreads(recipe.threads)
             self._assembly = Assembly(recipe, self._engine, memory, None, self._ahead)
-            self._decoder = BatchDecoder(recipe, self._assembly, bad, self._python, None)
+            self._decoder = BatchDecoder(recipe, self._assembly, bad, self._python, None, _fetch_at_need)
+            undo.callback(self._decoder.close)
             self._last = LastStages(recipe, memory)
             self._map = MapStage(self._take)
             if recipe.map is not None:
@@ -97,6 +101,7 @@ class StepMaker:
         self._python.cancel()
         if self._ahead is not None:
             self._ahead.close()
+        self._decoder.cancel()
 
     def close(self) -> None:
         """End all threads. No step may be in progress."""
@@ -104,3 +109,4 @@ class StepMaker:
         self._python.join()
         self._engine.close()
         self._assembly.close()
+        self._decoder.close()
