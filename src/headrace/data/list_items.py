@@ -56,7 +56,7 @@ class ItemKeys(Strings):
         return StringColumn.from_list(f"{key} (item {place})" for key, place in zip(keys, places, strict=True))
 
 
-def list_items(table: SampleTable, source: str, place: str) -> ListItems:
+def items_of_lists(table: SampleTable, source: str, place: str) -> ListItems:
     """Return the items of a column, or of the columns that a pattern matches. `place` starts the errors.
 
     Lists are those of bytes or of paths, texts with lists of paths as JSON, and texts that name folders of files. Time

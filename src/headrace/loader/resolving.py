@@ -12,8 +12,8 @@ from headrace.data import (
     HeldColumn,
     ListItems,
     TextColumn,
+    items_of_lists,
     label_column,
-    list_items,
 )
 from headrace.errors import UsageError
 from headrace.fields import (
@@ -145,7 +145,7 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
 
 def _items_of(dataset: Dataset, name: str, field: Images) -> ListItems:
     """Return the images of a field's lists. Raises UsageError for another column, and NotFoundError for no file."""
-    items = list_items(dataset.table, name if field.source is None else field.source, f"field {name!r}")
+    items = items_of_lists(dataset.table, name if field.source is None else field.source, f"field {name!r}")
     if not len(items.dataset):
         raise UsageError(f"field {name!r}: expected images in the lists of {dataset!r}, got none in any")
     items.dataset.expect_files(ITEM)
