@@ -110,12 +110,8 @@ def check_lists(columns: FieldColumns, *, refused: Mapping[str, bool]) -> None:
         given = [argument for argument, is_given in refused.items() if is_given]
         if "map" in given and field.count is not None:
             given.remove("map")
-        if "cache" in given and len(columns.pictures) + len(columns.raws) == 1:
-            given.remove("cache")
         if given:
-            advice = {"map": "pass count=", "cache": "leave out other fields that are read"}.get(
-                given[0], "leave it out"
-            )
+            advice = "pass count=" if given[0] == "map" else "leave it out"
             raise UsageError(
                 f"{given[0]}: expected its default beside field {name!r} of several images a sample, got another; "
                 f"{advice}"

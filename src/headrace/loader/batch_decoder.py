@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,8 @@ from headrace.loader.resolving import names_of
 from headrace.loader.stats import StageMeter
 from headrace.loader.user_functions import DecodedBatch
 from headrace.plan import BatchPlan
+
+FetchImages: TypeAlias = Callable[[Recipe, EpochCache | None], FetchAhead | None]
 
 
 class RowMender:
@@ -257,12 +259,9 @@ class BatchDecoder:
         bad: BadSamples,
         threads: PythonThreads,
         cache: EpochCache | None,
-        fetch: Callable[[Recipe], FetchAhead | None],
+        fetch: FetchImages,
     ) -> None:
-        """Take the images' cache as `cache` if the recipe has several images a sample.
-
-        `fetch` returns the prefetcher of another recipe's bytes for the same steps; None for local files.
-        """
+        """`fetch` returns the prefetcher of the images of several a sample, with their cache; None for local files."""
         self._recipe = recipe
         self._assembly = assembly
         self._bad = bad
@@ -286,10 +285,11 @@ class BatchDecoder:
         field: Images,
         items: ListItems,
         cache: EpochCache | None,
-        fetch: Callable[[Recipe], FetchAhead | None],
+        fetch: FetchImages,
     ) -> ImageListContent:
         recipe = image_recipe(self._recipe, name, field, items)
-        ahead = fetch(recipe)
+        cache = None if cache is None else cache.of_images(name)
+        ahead = fetch(recipe, cache)
         assembly = self._assembly.of_images(recipe, cache, ahead)
         self._opened.append((assembly, ahead))
         return ImageListContent(name, field, recipe, assembly, RowMender(recipe, assembly, self._bad, ()), ahead)

@@ -29,7 +29,6 @@ from headrace.loader.autotuning.tuner import tuner_of
 from headrace.loader.bad_samples import Quarantine
 from headrace.loader.batch_mixing import BatchMixing, check_pairs, resolve_mixing
 from headrace.loader.cache import EpochCache, open_cache
-from headrace.loader.decoding.image_lists import image_recipe
 from headrace.loader.device_augment import AugmentOn, DeviceAugment, resolve_device_augment
 from headrace.loader.feed import Feed
 from headrace.loader.ray_workers.cluster import RayCluster, Workers, check_travels, connect
@@ -206,7 +205,6 @@ def _field_stages(spec: LoaderSpec, dataset: Dataset) -> _FieldStages:
         "augment_on": spec.augment_on == "device",
         "workers": spec.workers is not None,
         "map": spec.map is not None,
-        "cache": spec.cache is not None,
     }
     check_lists(columns, refused=refused)
     if spec.view is not None and not columns.pictures:
@@ -308,6 +306,4 @@ def _cache(spec: LoaderSpec, recipe: Recipe, rank: ProcessRank) -> EpochCache | 
     if spec.cache is None:
         return None
     on_node = ranks_of_node(rank, os.environ)
-    if recipe.lists:  # `check_lists` has refused other fields
-        return open_cache(spec.cache, image_recipe(recipe, *recipe.lists[0]), None)
     return open_cache(spec.cache, recipe, None if on_node is None else NodeRanks(*on_node))

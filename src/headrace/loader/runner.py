@@ -126,7 +126,7 @@ class Runner:
             memory = memory if workers.memory is None else workers.memory
         self._engine = engine_of(recipe, self._tuned.setting.threads)
         undo.callback(self._engine.close)
-        shared = None if recipe.lists else SharedFetches.of(recipe.dataset, self._cache, recipe.limits)
+        shared = SharedFetches.of(recipe.dataset, self._cache, recipe.limits)
         if shared is not None:
             undo.callback(shared.close)
         is_first = (self._epoch, self._first_step) == (0, 0)
@@ -142,8 +142,7 @@ class Runner:
         )
         if self._ahead is not None:
             undo.callback(self._ahead.close)
-        cache = None if recipe.lists else self._cache  # the cache of a field of several images is its own
-        self._assembly = Assembly(recipe, self._engine, memory, cache, self._ahead)
+        self._assembly = Assembly(recipe, self._engine, memory, self._cache, self._ahead)
         self._decoder = BatchDecoder(recipe, self._assembly, self.bad, self._python, self._cache, self._fetch_images)
         undo.callback(self._decoder.close)
         self._last = LastStages(recipe, memory)
@@ -157,7 +156,7 @@ class Runner:
         self._thread = threading.Thread(target=self._run, name=f"{recipe.thread_prefix}feed", daemon=True)
         self._thread.start()
 
-    def _fetch_images(self, recipe: Recipe) -> FetchAhead | None:
+    def _fetch_images(self, recipe: Recipe, cache: EpochCache | None) -> FetchAhead | None:
         """Return the prefetcher of the images of a field of several images a sample."""
         return FetchAhead.of(
             recipe.dataset,
@@ -165,7 +164,7 @@ class Runner:
             recipe.plan,
             epoch=self._epoch,
             first_step=self._first_step,
-            cached=None if self._cache is None else self._cache.has_all,
+            cached=None if cache is None else cache.has_all,
         )
 
     def set_prefetch(self, prefetch: int) -> None:

@@ -12,6 +12,7 @@ from headrace.loader.assembly import Assembly
 from headrace.loader.bad_samples import BadSamples
 from headrace.loader.batch_decoder import BatchDecoder
 from headrace.loader.batch_memory import BatchMemory
+from headrace.loader.cache import EpochCache
 from headrace.loader.map_stage import LastStages, MapStage, PythonThreads, ThreadedMap
 from headrace.loader.recipe import Batch, Recipe
 from headrace.loader.stats import STAGES, StageStats
@@ -47,7 +48,7 @@ def stages_of(
     return stages
 
 
-def _fetch_at_need(recipe: Recipe) -> FetchAhead | None:
+def _fetch_at_need(recipe: Recipe, _: EpochCache | None = None) -> FetchAhead | None:
     """Return a prefetcher from the plan's end on, which plans nothing: bytes are fetched when a step begins."""
     columns, plan = recipe.read_columns, recipe.plan
     return FetchAhead.of(recipe.dataset, columns, plan, epoch=0, first_step=plan.steps)

@@ -186,7 +186,8 @@ class ImageListContent:
     def join(self, contents: list[SampleImages], rows: BatchRows, longest: int) -> dict[str, Any]:
         counts = np.array([content.images for content in contents], np.int64)
         total = int(counts.sum())
-        size = next((content.size for content in contents if content.images), (0, 0))
+        sizes = [content.size for content in sorted(contents, key=lambda content: -content.images)]
+        size = sizes[0] if sizes else (0, 0)
         for content, row in zip(contents, range(len(contents)), strict=True):
             if content.images and content.size != size:
                 key = rows.dataset.key(int(rows.samples[row]))
