@@ -21,7 +21,6 @@ from headrace.loader.batch_memory import BatchMemory
 from headrace.loader.batch_values import BatchRows
 from headrace.loader.cache import EpochCache
 from headrace.loader.decoding import pixels
-from headrace.loader.decoding.image_lists import StartedImages
 from headrace.loader.decoding.on_device import DeviceImages
 from headrace.loader.decoding.pixels import all_options, all_parts, decoded_with, parts_of
 from headrace.loader.recipe import Recipe
@@ -52,8 +51,8 @@ class Pending:
     """Views of the rows, [N, 16] (columns: `ViewColumn`), once the core is done."""
     sizes: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 2), np.int32))
     """Width and height of the images from which the views are drawn, [N, 2]."""
-    images: Mapping[str, StartedImages] = field(default_factory=dict)
-    """Started images of each field of several images a sample."""
+    images: Mapping[str, Pending] = field(default_factory=dict)
+    """Images of each field of several a sample, which are rows of a batch of their own."""
     contents: list[list[Any]] = field(default_factory=list)
     """Contents of each field that Python makes, by row, once the core is done."""
     on_device: DeviceImages | None = None

@@ -292,7 +292,7 @@ class BatchDecoder:
         ahead = fetch(recipe, cache)
         assembly = self._assembly.of_images(recipe, cache, ahead)
         self._opened.append((assembly, ahead))
-        return ImageListContent(name, field, recipe, assembly, RowMender(recipe, assembly, self._bad, ()), ahead)
+        return ImageListContent(name, field, recipe, assembly, RowMender(recipe, assembly, self._bad, ()).repair, ahead)
 
     def start(self, plan: BatchPlan) -> Pending:
         pending = self._assembly.start(plan)
@@ -325,7 +325,7 @@ class BatchDecoder:
             failures |= dict.fromkeys([*failures, *images.left])  # the core tries them, and reports what is wrong
         self._warnings.check_sizes(pending.rows.plan, pending.sizes, failures)
         pending.contents = [
-            content.finish(pending.images[content.name], self._threads.each)
+            content.finish(pending.rows, pending.images[content.name], self._threads.each)
             if isinstance(content, ImageListContent)
             else content.take(pending.rows, pending.raws)
             for content in self._contents
@@ -340,8 +340,7 @@ class BatchDecoder:
                 self._mender.alpha.look(sample, name, field, partial(self._assembly.read, name, column, sample))
         self._mend(pending, failures)
         self._warnings.check_bits(job.narrowed + self._mender.narrowed)
-        jobs = [pending, *(images.pending for images in pending.images.values())]
-        nbytes = sum(block.nbytes for each in jobs for block in each.memory)
+        nbytes = sum(block.nbytes for each in (pending, *pending.images.values()) for block in each.memory)
         if pending.on_device is not None:
             nbytes += pending.on_device.images.nbytes
         return DecodedBatch(pending.rows, self._fields(pending), nbytes=nbytes)

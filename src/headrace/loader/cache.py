@@ -92,6 +92,7 @@ Encode = Callable[[list[str]], Sequence[Sequence[int]]]
 @dataclass(frozen=True)
 class TokenCache:
     """Cached token ids of one text field, by text number."""
+
     store: Store
     first: int
     most: int

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace._core import RowFailure
 from headrace.data import ITEM, ListItems
 from headrace.errors import DecodeError, SampleError, UsageError
 from headrace.fields import Images
@@ -21,7 +22,9 @@ from headrace.plan import ImagePlan
 if TYPE_CHECKING:
     from headrace.fetch import FetchAhead
     from headrace.loader.assembly import Assembly, Pending
-    from headrace.loader.batch_decoder import RowMender
+
+    Repair: TypeAlias = Callable[[Pending, int, RowFailure], SampleError | None]
+    """Function that decodes a row after the core's failure, and returns the error of a bad image."""
 
 COUNTS = "_counts"
 """Suffix of the name of the number of images of each sample."""
@@ -48,14 +51,6 @@ class ImageRows(BatchRows):
     @property
     def draw_ids(self) -> NDArray[np.int64]:
         return self.draws
-
-
-class StartedImages(NamedTuple):
-    """Images of a batch that the core works on."""
-
-    samples: BatchRows
-    rows: ImageRows
-    pending: Pending
 
 
 class SampleImages(NamedTuple):
@@ -101,15 +96,15 @@ class ImageListContent:
         field: Images,
         recipe: Recipe,
         assembly: Assembly,
-        mender: RowMender,
+        repair: Repair,
         ahead: FetchAhead | None,
     ) -> None:
-        """Take the recipe of the images (`image_recipe`), and what decodes and mends their batches."""
+        """Take the recipe of the images (`image_recipe`), and what decodes and repairs their batches."""
         self.name = name
         self._field = field
         self._recipe = recipe
         self._assembly = assembly
-        self._mender = mender
+        self._repair = repair
         self._ahead = ahead
         assert isinstance(recipe.plan, ImagePlan)
         self._plan = recipe.plan
@@ -117,7 +112,7 @@ class ImageListContent:
         self._part = part if field.count is None else replace(part, copies=field.count)
         self._one: PixelPart = part
 
-    def start(self, samples: BatchRows) -> StartedImages:
+    def start(self, samples: BatchRows) -> Pending:
         """Submit the images of a batch's samples to the core."""
         if self._ahead is not None:
             self._ahead.begin(samples.plan.step)
@@ -127,22 +122,26 @@ class ImageListContent:
         draws = samples.draw_ids[owners] if self._field.view_per == "sample" else plan.samples
         dataset, key = self._recipe.dataset, samples.key
         rows = ImageRows(dataset, plan, key, plan.samples, plan.passes, plan.positions, owners, draws)
-        return StartedImages(samples, rows, self._assembly.start_batch(rows))
+        return self._assembly.start_batch(rows)
 
     def finish(
-        self, started: StartedImages, each: Callable[[Callable[[int], Any], Sequence[int]], Iterable[Any]]
+        self,
+        samples: BatchRows,
+        pending: Pending,
+        each: Callable[[Callable[[int], Any], Sequence[int]], Iterable[Any]],
     ) -> list[SampleImages | SampleError]:
         """Wait for the core, and return each sample's images, or the error of its first bad image.
 
-        `each` calls a function for rows, in parallel or not.
+        `pending` is what `start` gave for the samples. `each` calls a function for rows, in parallel or not.
         """
-        samples, rows, pending = started
+        rows = pending.rows
+        assert isinstance(rows, ImageRows), "`start` has made them"
         job = pending.job
         job.wait()
         pending.raws, pending.views, pending.sizes = [], job.views, job.sizes
         failures = {failure.row: failure for failure in job.failures()}
         bad = sorted(failures)
-        repaired = each(lambda row: self._mender.repair(pending, row, failures[row]), bad)
+        repaired = each(lambda row: self._repair(pending, row, failures[row]), bad)
         errors: dict[int, SampleError] = {}
         for row, error in zip(bad, repaired, strict=True):
             if error is not None:
@@ -164,7 +163,7 @@ class ImageListContent:
         return contents
 
     def take(self, rows: BatchRows, raws: Sequence[Sequence[bytes]]) -> list[Any]:
-        return self.finish(self.start(rows), lambda function, numbers: [function(row) for row in numbers])
+        return self.finish(rows, self.start(rows), lambda function, numbers: [function(row) for row in numbers])
 
     def _of_sample(self, rows: ImageRows, row: int, error: SampleError, samples: BatchRows) -> SampleError:
         """Return an image's error as that of its sample."""
