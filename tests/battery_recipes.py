@@ -138,6 +138,8 @@ SOURCES: dict[str, Callable[[Path], hr.Dataset]] = {
     "parquet": _parquet,
     "memory": _memory,
 }
+BOTH = {"image": "*a[gs]*", "jpg": "*g"}
+"""Pattern of the two columns of images, by the name of the first."""
 FIELDS: dict[str, Callable[[Callable[[str], str]], dict[str, Any]]] = {
     "images": lambda column: {"image": hr.Image(source=column("image"))},
     "floats and vectors": lambda column: {
@@ -152,6 +154,11 @@ FIELDS: dict[str, Callable[[Callable[[str], str]], dict[str, Any]]] = {
         "image": hr.Image(source=column("image")),
         "crops": hr.Image(source=column("image"), view=hr.RandomResizedCrop(12, flip=0.5), copies=3, dtype="float16"),
         "corners": hr.Image(source=column("image"), view=[hr.Resize(20), hr.FiveCrop(16)], channels_last=False),
+    },
+    "images and clips": lambda column: {
+        "image": hr.Image(source=column("image")),
+        "clips": hr.Images(hr.Image(dtype="float16"), count=3, frames="segments", source=BOTH[column("image")]),
+        "both": hr.Images(hr.Image(view=hr.RandomCrop(8)), count=2, view_per="image", source=BOTH[column("image")]),
     },
     "images and captions": lambda column: {
         "image": hr.Image(source=column("image")),
@@ -193,12 +200,18 @@ WORKERS: dict[str, dict[str, Any]] = {
 CACHES = ("no cache", "ram", "disk")
 
 
+def _augmented(field: Any, augment: list[Any]) -> Any:
+    if isinstance(field, hr.Images):
+        return replace(field, image=replace(field.image, augment=augment))
+    return replace(field, augment=augment) if isinstance(field, hr.Image) else field
+
+
 def make_of(recipe: Recipe, dataset: hr.Dataset, folder: Path) -> battery.Make:
     """Return the factory of a recipe's loaders. `folder`: where its disk cache lies."""
     archive = recipe.source in ("tar", "zip")
     of_sample, of_field = AUGMENTS[recipe.augment]
     taken = {
-        name: replace(field, augment=of_field) if of_field and isinstance(field, hr.Image) else field
+        name: _augmented(field, of_field) if of_field else field
         for name, field in FIELDS[recipe.fields](lambda column: SUFFIXES[column] if archive else column).items()
     }
     options = {"augment": of_sample} | WORKERS[recipe.workers] | PLANS[recipe.plan]

@@ -69,6 +69,7 @@ def test_public_names_are_pinned():
             "Geometry",
             "HeadraceError",
             "Image",
+            "Images",
             "ImageReader",
             "IndexedTar",
             "IndexedZip",

@@ -55,6 +55,7 @@ from headrace.fields import Boxes as Boxes
 from headrace.fields import Depth as Depth
 from headrace.fields import Geometry as Geometry
 from headrace.fields import Image as Image
+from headrace.fields import Images as Images
 from headrace.fields import InstanceMasks as InstanceMasks
 from headrace.fields import Key as Key
 from headrace.fields import Keypoints as Keypoints

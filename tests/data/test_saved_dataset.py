@@ -127,12 +127,15 @@ def test_lists_of_class_labels_have_their_names(tmp_path):
     assert data.open(tmp_path / "0").classes == ("a", "b")
 
 
-def test_images_in_lists_are_left_out_and_counted(tmp_path):
+def test_lists_of_images(tmp_path):
     features = datasets.Features({"views": datasets.Sequence(datasets.Image()), "n": datasets.Value("int64")})
-    rows = [{"views": [{"bytes": b"1", "path": None}], "n": 4}]
-    datasets.Dataset.from_list(rows, features=features).save_to_disk(tmp_path / "set")
-    ds = data.open(tmp_path / "set")
-    assert (ds.fields, ds.skipped) == ({"n": "value"}, {"columns with bytes inside lists": 1})
+    rows = [{"views": [{"bytes": b"1", "path": None}], "n": 4}, {"views": [], "n": 5}]
+    rows += [{"views": [{"bytes": b"%d" % i, "path": None} for i in range(3)], "n": 6}]
+    written = datasets.Dataset.from_list(rows, features=features)
+    written.save_to_disk(tmp_path / "set")
+    for ds in (data.open(tmp_path / "set"), data.open(written)):
+        assert (ds.fields, ds.skipped) == ({"views": "list of bytes", "n": "value"}, {})
+        assert ds.column("views") == [[b"1"], [], [b"0", b"1", b"2"]]
 
 
 def test_a_dataset_of_bytes_alone(tmp_path):

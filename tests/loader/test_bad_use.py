@@ -220,7 +220,7 @@ def test_batches_before_the_failure_are_delivered(photos):
         (
             {"fields": {"image": "rgb"}},
             [
-                "field 'image': expected Image, Mask, Depth, Normals, Boxes, Keypoints, InstanceMasks, Geometry, ",
+                "field 'image': expected Image, Images, Mask, Depth, Normals, Boxes, Keypoints, InstanceMasks, ",
                 "Text, Array, Label, Raw or Key, got str",
             ],
         ),

@@ -136,9 +136,9 @@ def _borrowed(name: str, values: Any) -> Any:
 def _of_arrow(name: str, values: Any) -> Any:
     """Return a binary array, or structs with bytes, as a borrowed column; any other array unchanged."""
     from headrace.data.manifest.arrow_files import value_ranges
-    from headrace.data.manifest.typed_rows import bytes_and_paths, is_bytes
+    from headrace.data.manifest.typed_rows import bytes_and_paths, is_bytes, is_list
 
-    if not is_bytes(values.type):
+    if not is_bytes(values.type) or is_list(values.type):
         return values
     chunks = [bytes_and_paths(chunk) for chunk in getattr(values, "chunks", [values])]
     if any(paths is not None for _, paths in chunks):

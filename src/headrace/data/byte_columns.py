@@ -19,6 +19,7 @@ import numpy.typing as npt
 from headrace.data.columns import (
     ByteColumn,
     BytesInMemory,
+    BytesListColumn,
     Column,
     ColumnPart,
     NamedFileColumn,
@@ -164,7 +165,7 @@ class GrowingBytes:
 
 
 class ByteRanges(NamedTuple):
-    """Values of one column in one file, with an entry per row."""
+    """Values of one column in one file, with an entry per row, or per item of the rows' lists."""
 
     offset: Ints
     """First byte in the file."""
@@ -172,6 +173,8 @@ class ByteRanges(NamedTuple):
     """`ABSENT` for a null value."""
     paths: StringColumn | None = None
     """Paths of `{bytes, path}` values, empty for no path; None if no value has a path."""
+    counts: Ints | None = None
+    """Number of items of each row's list; None if each row has one value."""
 
     @classmethod
     def join(cls, parts: Sequence[ByteRanges]) -> ByteRanges:
@@ -182,10 +185,34 @@ class ByteRanges(NamedTuple):
             paths = StringColumn.join(part.paths or blank for part, blank in zip(parts, none, strict=True))
         nothing = [np.empty(0, np.int64)]
         offset = np.concatenate(nothing + [part.offset for part in parts])
-        return cls(offset, np.concatenate(nothing + [part.length for part in parts]), paths)
+        counts = [part.counts for part in parts if part.counts is not None]
+        return cls(
+            offset,
+            np.concatenate(nothing + [part.length for part in parts]),
+            paths,
+            np.concatenate(nothing + counts) if counts else None,
+        )
+
+    @property
+    def rows(self) -> int:
+        return len(self.length if self.counts is None else self.counts)
+
+    def moved(self, by: int) -> ByteRanges:
+        """Return the same values, `by` bytes further on."""
+        return self._replace(offset=self.offset + by)
+
+    def values_of(self, rows: Ints) -> Ints:
+        """Return the numbers of the values of these rows, in order."""
+        if self.counts is None:
+            return rows
+        counts, first = self.counts[rows], (np.cumsum(self.counts) - self.counts)[rows]
+        return np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
 
     def take(self, rows: Ints) -> ByteRanges:
-        return ByteRanges(self.offset[rows], self.length[rows], None if self.paths is None else self.paths.take(rows))
+        values = self.values_of(rows)
+        paths = None if self.paths is None else self.paths.take(values)
+        counts = None if self.counts is None else self.counts[rows]
+        return ByteRanges(self.offset[values], self.length[values], paths, counts)
 
 
 ValuesFile: TypeAlias = FilePath | MemoryFile
@@ -215,13 +242,14 @@ class RowFiles(ColumnFiles):
         return None if number in self.in_memory else super().content_name(number)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(RowFiles.of, beside_objects=self.is_remote), (self._given(),)
+        return partial(RowFiles.of, beside_objects=self.is_remote), (self.given(),)
 
     def beside_objects(self) -> RowFiles:
         """Return the same files for a column that also has other objects."""
-        return self if self.is_remote else RowFiles.of(self._given(), beside_objects=True)
+        return self if self.is_remote else RowFiles.of(self.given(), beside_objects=True)
 
-    def _given(self) -> list[ValuesFile]:
+    def given(self) -> list[ValuesFile]:
+        """Return the files as `of` takes them."""
         given: list[ValuesFile] = []
         for number in range(len(self.names)):
             stored = self.object(number)
@@ -290,11 +318,16 @@ def file_bytes(files: ColumnFiles, number: int) -> int:
 def column_of_values(
     name: str, files: RowFiles, path_id: npt.NDArray[np.int32], values: ByteRanges, root: PathRoot
 ) -> Column:
-    """Return the column of these values; `path_id` is the number of each value's file.
+    """Return the column of these values, or of lists of them; `path_id` is the number of each value's file.
 
-    If no value has bytes and some have paths, return a text column of the paths. Raises UsageError if some values have
+    If no value has bytes and some have paths, the column is of the paths' texts. Raises UsageError if some values have
     bytes and others name members of archives.
     """
+    if values.counts is not None:
+        offsets = np.concatenate([[0], np.cumsum(values.counts)]).astype(np.int64)
+        items = column_of_values(name, files, path_id, values._replace(counts=None), root)
+        assert isinstance(items, ByteColumn | TextColumn)
+        return BytesListColumn(offsets, items)
     inside = RangeColumn(files, path_id, values.offset, values.length, None)
     if values.paths is None:
         return inside
@@ -334,10 +367,16 @@ def digest_with_bytes(held: str, columns: Mapping[str, Column]) -> str:
     """
     state = hashlib.blake2b(json.dumps(["headrace rows 1", held]).encode(), digest_size=16)
     for name, column in sorted(columns.items()):
-        if isinstance(column, ByteColumn):
+        if isinstance(column, ByteColumn | BytesListColumn):
             arrays = [(b"" if array is None else array.astype(dtype).tobytes()) for array, dtype in column.parts()]
-            rows = len(arrays[0]) // 8
-            inside = column.inside if isinstance(column, BytesOrFiles) else column
+            values = column.items if isinstance(column, BytesListColumn) else column
+            if not isinstance(values, ByteColumn):
+                state.update(json.dumps([name, *map(len, arrays)]).encode())
+                for array in arrays:
+                    state.update(array)
+                continue
+            rows = int(column.offsets[-1]) if isinstance(column, BytesListColumn) else len(arrays[0]) // 8
+            inside = values.inside if isinstance(values, BytesOrFiles) else values
             content = [] if inside.names_content else content_sample(rows, inside)
             state.update(json.dumps([name, *map(len, arrays), content]).encode())
             for array in arrays:

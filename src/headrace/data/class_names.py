@@ -13,7 +13,16 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from headrace.data.columns import ByteColumn, Column, HeldColumn, KeyColumn, ListColumn, TextColumn, ValueColumn
+from headrace.data.columns import (
+    ByteColumn,
+    BytesListColumn,
+    Column,
+    HeldColumn,
+    KeyColumn,
+    ListColumn,
+    TextColumn,
+    ValueColumn,
+)
 from headrace.data.storage.strings import Ints, Strings
 from headrace.data.table import SampleTable
 from headrace.errors import EmptyDatasetError, UsageError
@@ -97,7 +106,7 @@ def _open_again(again: Callable[[], SampleTable], wanted: Sequence[str]) -> Samp
     return keep_classes(again(), wanted)[0]
 
 
-def label_column(column: HeldColumn, place: str, *, advice: str = "") -> ValueColumn:
+def label_column(column: HeldColumn | BytesListColumn, place: str, *, advice: str = "") -> ValueColumn:
     """Return a column's numbers, or the class indices of its texts.
 
     Raises UsageError for other columns; `place` starts the message and `advice` ends it.
@@ -116,7 +125,7 @@ def rows_of_values(column: Column, ids: Ints, wanted: Any, name: str) -> npt.NDA
 
     Raises UsageError for a column of bytes or lists, for values of another kind, and for a text that no sample has.
     """
-    if isinstance(column, ByteColumn | ListColumn):
+    if isinstance(column, ByteColumn | BytesListColumn | ListColumn):
         raise UsageError(
             f"filter: expected a column of numbers or texts, got {name!r}, one of {column.kind}; "
             f"pass a function and columns=[{name!r}]"

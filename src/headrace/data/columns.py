@@ -256,9 +256,24 @@ class KeyColumn(DescribedColumn):
         return iter(())
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class BytesListColumn(DescribedColumn):
+    """Column with a list of byte values per sample: items `offsets[i]` to `offsets[i + 1]`, such as images."""
+
+    kind: ClassVar[str] = "list of bytes"
+    classes: ClassVar[None] = None
+    offsets: npt.NDArray[np.int64]
+    items: ByteColumn | TextColumn
+    """Values of all lists, located by their number; texts name files."""
+
+    def parts(self) -> Iterator[ColumnPart]:
+        yield self.offsets, "<i8"
+        yield from self.items.parts()
+
+
 HeldColumn: TypeAlias = ValueColumn | TextColumn | ListColumn | KeyColumn
 """Columns of values rather than byte ranges."""
-Column: TypeAlias = ByteColumn | HeldColumn
+Column: TypeAlias = ByteColumn | BytesListColumn | HeldColumn
 
 
 def labelled(column: HeldColumn, classes: tuple[str, ...] | None) -> HeldColumn:

@@ -54,7 +54,7 @@ class ContentPins(NamedTuple):
                 )
 
 
-def pin_content(table: SampleTable, columns: Sequence[str]) -> ContentPins:
+def pin_content(columns: Sequence[tuple[SampleTable, str]]) -> ContentPins:
     """Return pins of the files behind the bytes of these columns. An unreadable file is unknown.
 
     An object's pin hashes its metadata in the store (ETag, version or time). A local file's pin hashes its size and
@@ -62,7 +62,8 @@ def pin_content(table: SampleTable, columns: Sequence[str]) -> ContentPins:
     file per sample, sixteen files spread over the dataset are pinned.
     """
     files: dict[tuple[ColumnFiles, int], None] = {}
-    for column in map(table.bytes_of, columns):
+    for table, name in columns:
+        column = table.bytes_of(name)
         held, numbers = column.files, range(len(column.files)) if column.files.archives else None
         if numbers is None:
             at = column.locate(spread_over(len(table), _LOOSE_FILES))
@@ -76,7 +77,7 @@ def pin_content(table: SampleTable, columns: Sequence[str]) -> ContentPins:
     if files:
         work_through(list(files), look, name="pin", threads=min(_THREADS, len(files)))
     contents = [known[file] for file in files]
-    place = _hash([list(columns), [each.path for each in contents if each.is_object]], _PLACE_HEX)
+    place = _hash([[name for _, name in columns], [each.path for each in contents if each.is_object]], _PLACE_HEX)
     runs = np.array_split(np.arange(len(contents)), min(_MOST_PINS, len(contents))) if contents else []
     names = [[contents[number].name for number in run] for run in runs]
     pins = tuple(_UNKNOWN if None in each else _hash(each, _PIN_HEX) for each in names)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from headrace.data.archives.zip_reading import read_zipped
 from headrace.data.class_names import label_column, named_classes, parse_labels, rows_of_values
-from headrace.data.columns import KEY, ByteColumn, BytesInMemory, Column, KeyColumn, TextColumn
+from headrace.data.columns import KEY, ByteColumn, BytesInMemory, BytesListColumn, Column, KeyColumn, TextColumn
 from headrace.data.dataset_display import SHOWN, dataset_html, dataset_line
 from headrace.data.location import ABSENT, MISSING, ColumnFiles, Location
 from headrace.data.remote.bulk_reads import BulkPart, read_in_bulk
@@ -94,7 +94,7 @@ class Dataset:
 
     @property
     def fields(self) -> dict[str, str]:
-        """Kind of each column: "bytes", "value" (a number), "text" or "list"."""
+        """Kind of each column: "bytes", "value" (a number), "text", "list" or "list of bytes"."""
         return {name: column.kind for name, column in self.columns.items()}
 
     @property
@@ -167,12 +167,14 @@ class Dataset:
         """Return the value of each sample in column `name`, or in `"__key__"`, in this dataset's order.
 
         Numbers come as an array [len(self)], texts as a list of str, lists as a list of arrays or of lists of str. Byte
-        columns are read into a list of bytes, with None for a sample without the member. Raises UsageError for an
-        unknown name, and as `read` does.
+        columns are read into a list of bytes, with None for a sample without the member, and lists of bytes into a list
+        of such lists. Raises UsageError for an unknown name, and as `read` does.
         """
         column = self._column(name)
         if isinstance(column, ByteColumn):
             return list(self.read_all(name))
+        if isinstance(column, BytesListColumn):
+            return [self._read_list(name, column, base_id) for base_id in self._base_ids().tolist()]
         return column.take(self._base_ids())
 
     def labels(self, column: str = "label") -> npt.NDArray[Any]:
@@ -213,7 +215,8 @@ class Dataset:
         if not callable(keep):
             return self.select(checked_mask(keep))
         names = [columns] if isinstance(columns, str) else None if columns is None else list(columns)
-        held = [KEY, *(name for name in self.columns if not isinstance(self.columns[name], ByteColumn))]
+        read = ByteColumn | BytesListColumn
+        held = [KEY, *(name for name in self.columns if not isinstance(self.columns[name], read))]
         blocks = (self[start : start + _BLOCK] for start in range(0, len(self), _BLOCK))
         values = ([block.column(name) for name in (held if names is None else names)] for block in blocks)
         rows = (row for block in values for row in zip(*block, strict=True))
@@ -357,6 +360,9 @@ class Dataset:
         sample: dict[str, Any] = {"__key__": self.table.keys[base_id]}
         seen: dict[tuple[int, ...], bytes] = {}
         for name, column in self.columns.items():
+            if isinstance(column, BytesListColumn):
+                sample[name] = self._read_list(name, column, base_id)
+                continue
             if not isinstance(column, ByteColumn):
                 value = column.take(np.array([base_id]))[0]
                 sample[name] = value.item() if isinstance(value, np.generic) else value
@@ -373,6 +379,15 @@ class Dataset:
             if data is not None:
                 sample[name] = seen[place] = data
         return sample
+
+    def _read_list(self, name: str, column: BytesListColumn, base_id: int) -> list[bytes | None]:
+        """Return the bytes of each item of a sample's list."""
+        items, root = column.items, self.table.root
+        if not isinstance(items, ByteColumn):
+            assert root is not None, "texts of a list of bytes name files"
+            items = root.column(items.strings)
+        first, last = column.offsets[base_id : base_id + 2].tolist()
+        return [self._read(name, items, number) for number in range(first, last)]
 
     def _read(self, name: str, column: ByteColumn, base_id: int, part: BulkPart | None = None) -> bytes | None:
         at = column.locate(np.array([base_id]))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from headrace.fields.dense import MOST_FINITE, Depth, Mask, MaskDType, Normals, Quantiles
 from headrace.fields.detection import BOX_FORMATS, Boxes, BoxFormat, Geometry, InstanceMasks, Keypoints
 from headrace.fields.image import DTYPES, IMAGENET, DType, Filter, Image, ImageDType, Mode, Normalize
+from headrace.fields.image_lists import Images
 from headrace.fields.values import (
     ARRAY_DTYPES,
     CAPTIONS,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 Spatial: TypeAlias = Image | Mask | Depth | Normals
 """Pixel fields; one view crops all the pixel fields of a sample."""
 
-Field: TypeAlias = Spatial | Boxes | Keypoints | InstanceMasks | Geometry | Text | Array | Label | Raw | Key
+Field: TypeAlias = Spatial | Images | Boxes | Keypoints | InstanceMasks | Geometry | Text | Array | Label | Raw | Key
 
 
 def __getattr__(name: str) -> Any:

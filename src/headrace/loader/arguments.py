@@ -101,6 +101,23 @@ def check_augment(
         )
 
 
+def check_lists(columns: FieldColumns, *, refused: Mapping[str, bool]) -> None:
+    """Raise UsageError for an argument that fields of several images a sample do not go with.
+
+    `refused`: whether each argument is given, by name.
+    """
+    for name, field, _ in columns.lists:
+        given = [argument for argument, is_given in refused.items() if is_given]
+        if "map" in given and field.count is not None:
+            given.remove("map")
+        if given:
+            advice = "pass count=" if given[0] == "map" else "leave it out"
+            raise UsageError(
+                f"{given[0]}: expected its default beside field {name!r} of several images a sample, got another; "
+                f"{advice}"
+            )
+
+
 def check_views(images: Sequence[tuple[str, Spatial, str]], view: object, program: Program) -> None:
     """Raise UsageError if the fields of pixels cannot take `program`, the Loader's view."""
     if program.copies is not None:

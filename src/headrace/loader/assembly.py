@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -51,6 +51,8 @@ class Pending:
     """Views of the rows, [N, 16] (columns: `ViewColumn`), once the core is done."""
     sizes: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 2), np.int32))
     """Width and height of the images from which the views are drawn, [N, 2]."""
+    images: Mapping[str, Pending] = field(default_factory=dict)
+    """Images of each field of several a sample, which are rows of a batch of their own."""
     contents: list[list[Any]] = field(default_factory=list)
     """Contents of each field that Python makes, by row, once the core is done."""
     on_device: DeviceImages | None = None
@@ -108,7 +110,13 @@ class Assembly:
         """Submit a batch to the core. If the output size depends on the images, read their headers first."""
         recipe = self._recipe
         key = recipe.plan.key(plan.epoch)
-        rows = BatchRows(recipe.dataset, plan, key, plan.samples.copy(), plan.passes.copy(), plan.positions)
+        return self.start_batch(
+            BatchRows(recipe.dataset, plan, key, plan.samples.copy(), plan.passes.copy(), plan.positions)
+        )
+
+    def start_batch(self, rows: BatchRows) -> Pending:
+        """Submit the rows of a batch to the core, as `start` does."""
+        recipe, plan = self._recipe, rows.plan
         known = recipe.program.output_size if plan.view is None else plan.view.size
         size = known or self._measure(rows)
         memory = [] if recipe.decode_on else self._memory(len(rows), size)
@@ -120,6 +128,14 @@ class Assembly:
         if left and self._recipe.followers and len(pending.rows) == 1:
             pending.size = self._measure(pending.rows)
             pending.memory = self._memory(1, pending.size)
+
+    def of_images(self, recipe: Recipe, cache: EpochCache | None, ahead: FetchAhead | None) -> Assembly:
+        """Return the assembly of other rows, with the same engine and memory."""
+        return Assembly(recipe, self._engine, self._blocks, cache, ahead)
+
+    def acquire(self, nbytes: int) -> NDArray[np.uint8]:
+        """Return memory for a part of a batch."""
+        return self._blocks.acquire(nbytes)
 
     def _memory(self, samples: int, size: tuple[int, int]) -> list[NDArray[np.uint8]]:
         return [self._blocks.acquire(samples * part.nbytes(size)) for part in self._parts]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace._core import Code, RowFailure
-from headrace.data import TooLargeError, parse_labels
+from headrace.data import ListItems, TooLargeError, parse_labels
 from headrace.errors import ChangedError, HeadraceError, SampleError, TooManyBadSamplesError, UsageError, warn_caller
-from headrace.fields import Image, Label, Spatial
+from headrace.fetch import FetchAhead
+from headrace.fields import Image, Images, Label, Spatial
 from headrace.loader.assembly import Assembly, Cancelled, Item, Pending
 from headrace.loader.bad_samples import MAX_ATTEMPTS, BadSamples, error_of
 from headrace.loader.cache import EpochCache
@@ -21,6 +22,7 @@ from headrace.loader.decoding.arrays import FieldContent
 from headrace.loader.decoding.contents import contents_of
 from headrace.loader.decoding.detection import BatchMoves, BatchViews, PerSample, resolve_points
 from headrace.loader.decoding.frames import Frames
+from headrace.loader.decoding.image_lists import ImageListContent, image_recipe
 from headrace.loader.decoding.on_device import DeviceDecoding
 from headrace.loader.decoding.pixels import all_parts
 from headrace.loader.map_stage import PythonThreads
@@ -29,6 +31,8 @@ from headrace.loader.resolving import names_of
 from headrace.loader.stats import StageMeter
 from headrace.loader.user_functions import DecodedBatch
 from headrace.plan import BatchPlan
+
+FetchImages: TypeAlias = Callable[[Recipe, EpochCache | None], FetchAhead | None]
 
 
 class RowMender:
@@ -48,31 +52,41 @@ class RowMender:
         """Decode the row with a library or a replacement into the batch's memory, and update `pending`.
 
         `failure` comes from the core, or is the error of a content that Python makes; None before the core has tried.
-        Bytes from a store are read once
-        more first, since a proxy may have answered in its place. Returns False to leave the row out. Raises what the
-        error policy says.
+        Bytes from a store are read once more first, since a proxy may have answered in its place. Returns False to
+        leave the row out. Raises what the error policy says.
         """
-        attempt, is_first = 0, True
-        known: RowFailure | SampleError | None = failure
+        attempt = 0
+        while (error := self.repair(pending, row, failure)) is not None:
+            if self._recipe.on_error == "raise":
+                raise error
+            epoch, position = pending.rows.plan.epoch, int(pending.rows.positions[row])
+            self._bad.add(int(pending.rows.samples[row]), error, epoch=epoch, position=position)
+            if self._recipe.leaves_out:
+                return False
+            self._replace(pending, row, attempt, error)
+            attempt, failure = attempt + 1, None
+        return True
+
+    def repair(self, pending: Pending, row: int, failure: RowFailure | SampleError | None) -> SampleError | None:
+        """Decode the row with a library if the core cannot, into the batch's memory. Return the error of a bad sample.
+
+        Takes `failure` as `mend` does, and reads bytes from a store once more. Raises ChangedError.
+        """
+        is_first = True
         while True:
             try:
-                if isinstance(known, SampleError):
-                    raise known
-                self._take(pending, row, self._decode(pending, row, known))
-                return True
+                if isinstance(failure, SampleError):
+                    raise failure
+                self._take(pending, row, self._decode(pending, row, failure))
+                return None
             except (SampleError, ChangedError) as error:
                 if is_first and self._assembly.forget(int(pending.rows.samples[row])):
                     self._assembly.resize(pending)
-                    is_first, known = False, None
+                    is_first, failure = False, None
                     continue
-                if self._recipe.on_error == "raise" or not isinstance(error, SampleError):
+                if not isinstance(error, SampleError):
                     raise
-                epoch, position = pending.rows.plan.epoch, int(pending.rows.positions[row])
-                self._bad.add(int(pending.rows.samples[row]), error, epoch=epoch, position=position)
-                if self._recipe.leaves_out:
-                    return False
-                self._replace(pending, row, attempt, error)
-                attempt, is_first, known = attempt + 1, True, None
+                return error
 
     def _replace(self, pending: Pending, row: int, attempt: int, error: SampleError) -> None:
         epoch, position = pending.rows.plan.epoch, int(pending.rows.positions[row])
@@ -230,7 +244,9 @@ class Converter:
             return values
         if isinstance(values, PerSample):
             return PerSample(self.values(value) for value in values)
-        return values if isinstance(values, list) else self._torch.from_numpy(np.ascontiguousarray(values))
+        if not isinstance(values, np.ndarray):  # a list, or a tensor already
+            return values
+        return self._torch.from_numpy(np.ascontiguousarray(values))
 
 
 class BatchDecoder:
@@ -243,11 +259,16 @@ class BatchDecoder:
         bad: BadSamples,
         threads: PythonThreads,
         cache: EpochCache | None,
+        fetch: FetchImages,
     ) -> None:
+        """`fetch` returns the prefetcher of the images of several a sample, with their cache; None for local files."""
         self._recipe = recipe
         self._assembly = assembly
+        self._bad = bad
+        self._opened: list[tuple[Assembly, FetchAhead | None]] = []
         self.texts = StageMeter()
-        self._contents: tuple[FieldContent, ...] = contents_of(recipe, cache, self.texts)
+        self._lists = [self._list_content(*each, cache, fetch) for each in recipe.lists]
+        self._contents: tuple[FieldContent, ...] = (*contents_of(recipe, cache, self.texts), *self._lists)
         self._made = {content.name for content in self._contents}
         self._mender = RowMender(recipe, assembly, bad, self._contents)
         self._converter = Converter(recipe)
@@ -258,8 +279,37 @@ class BatchDecoder:
         self._warnings = SourceWarnings(recipe)
         self.device = None if recipe.decode_on is None else DeviceDecoding(recipe)
 
+    def _list_content(
+        self,
+        name: str,
+        field: Images,
+        items: ListItems,
+        cache: EpochCache | None,
+        fetch: FetchImages,
+    ) -> ImageListContent:
+        recipe = image_recipe(self._recipe, name, field, items)
+        cache = None if cache is None else cache.of_images(name)
+        ahead = fetch(recipe, cache)
+        assembly = self._assembly.of_images(recipe, cache, ahead)
+        self._opened.append((assembly, ahead))
+        return ImageListContent(name, field, recipe, assembly, RowMender(recipe, assembly, self._bad, ()).repair, ahead)
+
     def start(self, plan: BatchPlan) -> Pending:
-        return self._assembly.start(plan)
+        pending = self._assembly.start(plan)
+        pending.images = {content.name: content.start(pending.rows) for content in self._lists}
+        return pending
+
+    def cancel(self) -> None:
+        """Make whoever waits for bytes of images raise Cancelled. Callable from any thread."""
+        for _, ahead in self._opened:
+            if ahead is not None:
+                ahead.close()
+
+    def close(self) -> None:
+        """Close what the decoder has opened. No job may be running."""
+        self.cancel()
+        for assembly, _ in self._opened:
+            assembly.close()
 
     def finish(self, pending: Pending) -> DecodedBatch:
         """Wait for the core and return the batch without skipped rows. Raises what the error policy says."""
@@ -274,7 +324,12 @@ class BatchDecoder:
             pending.on_device, pending.views, pending.sizes = images, images.views, images.sizes
             failures |= dict.fromkeys([*failures, *images.left])  # the core tries them, and reports what is wrong
         self._warnings.check_sizes(pending.rows.plan, pending.sizes, failures)
-        pending.contents = [content.take(pending.rows, pending.raws) for content in self._contents]
+        pending.contents = [
+            content.finish(pending.rows, pending.images[content.name], self._threads.each)
+            if isinstance(content, ImageListContent)
+            else content.take(pending.rows, pending.raws)
+            for content in self._contents
+        ]
         for values in pending.contents:
             for row, value in enumerate(values):
                 if isinstance(value, SampleError):
@@ -285,7 +340,7 @@ class BatchDecoder:
                 self._mender.alpha.look(sample, name, field, partial(self._assembly.read, name, column, sample))
         self._mend(pending, failures)
         self._warnings.check_bits(job.narrowed + self._mender.narrowed)
-        nbytes = sum(block.nbytes for block in pending.memory)
+        nbytes = sum(block.nbytes for each in (pending, *pending.images.values()) for block in each.memory)
         if pending.on_device is not None:
             nbytes += pending.on_device.images.nbytes
         return DecodedBatch(pending.rows, self._fields(pending), nbytes=nbytes)

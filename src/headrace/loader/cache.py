@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from headrace import _core
 from headrace._core import ViewKind
 from headrace.cache import CacheStats, Store, identity_of, parse_spec
-from headrace.data import ByteColumn, Dataset, content_sample, file_versions
+from headrace.data import ITEM, ByteColumn, Dataset, content_sample, file_versions
 from headrace.fields import (
     ABSENT,
     ENTRY_FORMAT,
@@ -123,13 +123,14 @@ class EpochCache:
     """Cut of the entries of each field that the core reads (core/batch/job.hpp)."""
     words: Mapping[str, str]
     """Description of the cached content of each field."""
-    length: int
-    """Number of samples in the whole dataset."""
     columns: Mapping[str, str]
     """Column that each cached field reads."""
+    first: Mapping[str, int]
+    """First entry of each field. Those of several images a sample come last, with an entry per image."""
     first_tokens: Mapping[str, int]
-    """First entry of each text field with cached ids. Token entries follow all others, by text number."""
-
+    """First entry of each text field with cached ids. Token entries follow those of all samples, by text number."""
+    image_cuts: Mapping[str, Cut]
+    """Cut of the entries of each field of several images a sample."""
     eviction: CacheEviction | None = None
     """Eviction in favour of samples that the node reads earlier; None if nothing is evicted, as on one node."""
     admission: Admission | None = None
@@ -137,7 +138,11 @@ class EpochCache:
 
     def place(self, field: str) -> tuple[_core.Store, int, str]:
         """Return the place of a field in the cache: the store, the field's first entry, and its cut."""
-        return self.store.native, list(self.cuts).index(field) * self.length, self.cuts[field]
+        return self.store.native, self.first[field], self.cuts[field]
+
+    def of_images(self, field: str) -> EpochCache:
+        """Return the cache of the images of a field of several a sample, whose ids are those of its images."""
+        return replace(self, cuts={field: self.image_cuts[field]}, columns={field: ITEM}, eviction=None, admission=None)
 
     def has_all(self, column: str, base_ids: Ints) -> NDArray[np.bool_]:
         """Return for each sample whether all fields of `column` are cached, so that its bytes need not be read."""
@@ -193,6 +198,7 @@ def open_cache(text: str, recipe: Recipe, node: NodeRanks | None) -> EpochCache:
             del cuts[name]
             words[name] = f"those of {images[first][0]!r}"
     length = len(dataset.table)
+    firsts = {name: number * length for number, name in enumerate(cuts)}
     entries = len(cuts) * length
     first_tokens: dict[str, int] = {}
     for each in texts:  # tokens are cached if the tokenizer has an identity
@@ -203,6 +209,13 @@ def open_cache(text: str, recipe: Recipe, node: NodeRanks | None) -> EpochCache:
         words[each.name] = f"{bytes_too}and tokens" if bytes_too else "tokens"
         first_tokens[each.name] = entries
         entries += length if each.held is None else len(each.held)
+    image_cuts: dict[str, Cut] = {}
+    for name, field, items in recipe.lists:
+        views[name] = own_program(field.image, program) or program
+        one = one_view or views[name] is not program
+        image_cuts[name], words[name] = cut_of(field.image, views[name], one_view=one)
+        firsts[name] = entries
+        entries += len(items.dataset)
     from importlib import metadata  # slow: imports all of email
 
     try:
@@ -215,30 +228,35 @@ def open_cache(text: str, recipe: Recipe, node: NodeRanks | None) -> EpochCache:
         pillow,
         [limits.max_pixels, limits.max_jpeg_scans, limits.max_png_chunk_bytes, limits.max_file_bytes],
         [
-            [column, *_entry_identity(field, cuts[name], views.get(name, program))]
-            for name, field, column in (*images, *raws)
-            if name in cuts
+            [column, *_entry_identity(field, (cuts | image_cuts)[name], views.get(name, program))]
+            for name, field, column in (*recipe.pictures, *raws)
+            if name in cuts or name in image_cuts
         ],
+        *([[items.dataset.table.digest for _, _, items in recipe.lists]] if recipe.lists else []),
         [[ENTRY_FORMAT, each.column, each.encoder.identity] for each in texts if each.name in first_tokens],
     ]
     columns = dict.fromkeys(column for _, _, column in (*images, *raws))
     whole = Dataset(dataset.table)
-    files = [dataset.table.bytes_of(column) for column in columns]
-    stamp = [_content_stamp(whole, each, length) for each in files]
+    stamp = [_content_stamp(whole, dataset.table.bytes_of(column), length) for column in columns]
+    stamp += [
+        _content_stamp(items.dataset, items.dataset.table.bytes_of(ITEM), len(items.dataset))
+        for _, _, items in recipe.lists
+    ]
     of = {name: column for name, _, column in (*images, *raws) if name in cuts}
     eviction = None
-    if node is not None and node.nodes(plan.world_size) > 1 and isinstance(plan, UniformPlan) and can_plan_uses(plan):
+    spread = node is not None and node.nodes(plan.world_size) > 1 and not recipe.lists
+    if node is not None and spread and isinstance(plan, UniformPlan) and can_plan_uses(plan):
         uses = NextUses(plan, node, base_ids=dataset.base_ids, count=length)
         eviction = CacheEviction(uses, fields=len(cuts), length=length, steps=plan.steps)
         what.append("reused")  # another file layout than on one node, in a separate file
     store = Store(spec, identity_of(entries, what, stamp), reuses=eviction is not None)
     admission = None
-    if eviction is None:
+    if eviction is None and (images or raws):
         kept = [(field, cuts[name], views[name].output_size) for name, field, _ in images if name in cuts]
         pixel_bytes = sum(least_bytes(*each) for each in kept if each[1] != "file")
-        files_of = [of[name] for name, cut in cuts.items() if cut == "file"]
+        files_of = [of[name] for name, cut in cuts.items() if cut == "file" and name in of]
         admission = samples_that_fit(dataset, plan, files_of, pixel_bytes, room_bytes=store.native.room_bytes)
-    return EpochCache(store, cuts, words, length, of, first_tokens, eviction, admission)
+    return EpochCache(store, cuts, words, of, firsts, first_tokens, image_cuts, eviction, admission)
 
 
 def _content_stamp(dataset: Dataset, files: ByteColumn, length: int) -> list[Any]:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from headrace.data import ContentPins, pin_content
+from headrace.data import ITEM, ContentPins, pin_content
 from headrace.loader.autotuning.tuner import Tuner
 from headrace.loader.bad_samples import Quarantine
 from headrace.loader.batch_memory import PooledMemory, memory_of
@@ -42,7 +42,7 @@ class Feed:
         self.rank = rank
         self.tuner = tuner
         self.placement = placement
-        self.memory = memory_of(placement, prefetch=tuner.setting.prefetch, images=len(all_parts(recipe.images)))
+        self.memory = memory_of(placement, prefetch=tuner.setting.prefetch, images=len(all_parts(recipe.pictures)))
         self.cache = cache
         self.cluster = cluster
         self._resources = PassResources(self.memory, cache, quarantine)
@@ -55,7 +55,9 @@ class Feed:
     @cached_property
     def content(self) -> ContentPins:
         """Versions of the files and objects that hold the samples."""
-        return pin_content(self.recipe.dataset.table, self.recipe.read_columns)
+        recipe = self.recipe
+        columns = [(recipe.dataset.table, column) for column in recipe.read_columns]
+        return pin_content([*columns, *((items.dataset.table, ITEM) for _, _, items in recipe.lists)])
 
     def state_at(self, epoch: int, step: int) -> dict[str, int | str | bool]:
         """Return the state once the consumer has received the first `step` batches of `epoch`."""
@@ -101,8 +103,7 @@ class Feed:
         """True if batches depend on nothing that may change between epochs, and take no requests nor device memory."""
         recipe = self.recipe
         excluded = self.cluster, recipe.decode_on, recipe.map, recipe.batch_map
-        is_remote = any(recipe.dataset.files(column).is_remote for column in recipe.read_columns)
-        return not is_remote and all(each is None for each in excluded)
+        return not recipe.is_remote and all(each is None for each in excluded)
 
     def prefetch_epoch(self, epoch: int, remaining: int) -> None:
         """Prefetch the first batches of `epoch`, while the consumer has `remaining` batches of the latest pass to take.

@@ -19,6 +19,7 @@ from headrace.loader.arguments import (
     check_augment,
     check_device_decoding,
     check_last_batch,
+    check_lists,
     check_map,
     check_values,
     check_views,
@@ -120,7 +121,7 @@ class _FieldStages:
 
     @property
     def augments_on_host(self) -> bool:
-        own = any(getattr(field, "augment", None) for _, field, _ in self.columns.images)
+        own = any(getattr(field, "augment", None) for _, field, _ in self.columns.pictures)
         return self.colours is None and (self.augment is not None or own)
 
 
@@ -138,7 +139,7 @@ def feed_of(spec: LoaderSpec) -> Feed:
     _ = dataset.occurrences  # too many repeats for random draws raise here, not in a thread
     stages = _field_stages(spec, dataset)
     program = compile_view(spec.view)
-    check_views(stages.columns.images, spec.view, program)
+    check_views(stages.columns.pictures, spec.view, program)
     texts = resolve_texts(dataset, stages.fields)
     plan = _plan(spec, dataset, order, windowed, stages.columns, program, texts)
     packed = None if spec.pack is None else text_packed(spec.pack, texts)
@@ -197,8 +198,16 @@ def _field_stages(spec: LoaderSpec, dataset: Dataset) -> _FieldStages:
     fields: Mapping[str, Field] = dict(spec.fields) if spec.fields is not None else obvious_fields(dataset)
     columns = resolve_columns(dataset, fields, spec.view_from)
     augment = compile_augment("augment", spec.augment)
-    check_augment(augment, columns.images, has_places=columns.has_places)
-    if spec.view is not None and not columns.images:
+    check_augment(augment, columns.pictures, has_places=columns.has_places)
+    refused = {
+        "batch": spec.batch is not None,
+        "decode": spec.decode == "device",
+        "augment_on": spec.augment_on == "device",
+        "workers": spec.workers is not None,
+        "map": spec.map is not None,
+    }
+    check_lists(columns, refused=refused)
+    if spec.view is not None and not columns.pictures:
         raise UsageError("view: expected a field of pixels to cut, got none; leave view out")
     check_values(
         threads=spec.threads,

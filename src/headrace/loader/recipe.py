@@ -10,8 +10,8 @@ import numpy as np
 
 from headrace._core import Limits
 from headrace.augment import AugmentProgram
-from headrace.data import Dataset, HeldColumn
-from headrace.fields import Field, Image, ResolvedText, Spatial
+from headrace.data import ITEM, Dataset, HeldColumn, ListItems
+from headrace.fields import Field, Image, Images, ResolvedText, Spatial
 from headrace.plan import EpochPlan
 from headrace.system import THREAD_PREFIX
 from headrace.views import Program
@@ -44,6 +44,8 @@ class FieldColumns:
     """Fields made from a column's undecoded bytes."""
     values: tuple[tuple[str, HeldColumn], ...]
     """Fields that the dataset holds, as (name, column)."""
+    lists: tuple[tuple[str, Images, ListItems], ...]
+    """Fields of several images a sample, as (name, field, images)."""
     has_places: bool
     """True if there are boxes, keypoints, instance masks or geometry, which follow the views."""
 
@@ -53,6 +55,11 @@ class FieldColumns:
         return tuple(image for image in self.images if not draws_view(image[1]))
 
     @property
+    def pictures(self) -> tuple[tuple[str, Spatial, str], ...]:
+        """Fields of pixels, with the images of fields of several images a sample."""
+        return (*self.images, *((name, field.image, name) for name, field, _ in self.lists))
+
+    @property
     def read_columns(self) -> list[str]:
         """Columns of bytes that the core reads, each once."""
         return list(dict.fromkeys(column for _, _, column in (*self.images, *self.raws)))
@@ -60,7 +67,9 @@ class FieldColumns:
     def of(self, fields: Mapping[str, Field]) -> Self:
         """Return the same columns for fields of the same names whose output differs."""
         images = tuple((name, cast(Spatial, fields[name]), column) for name, _, column in self.images)
-        return replace(self, images=images, raws=tuple((name, fields[name], column) for name, _, column in self.raws))
+        lists = tuple((name, cast(Images, fields[name]), items) for name, _, items in self.lists)
+        raws = tuple((name, fields[name], column) for name, _, column in self.raws)
+        return replace(self, images=images, raws=raws, lists=lists)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +110,13 @@ class Recipe(FieldColumns):
     """Device that decodes images; None for the core."""
     pass_samples: int | None = None
     """Number of different samples that this rank takes in a pass; None for its part of the plan's epoch."""
+
+    @property
+    def is_remote(self) -> bool:
+        """True if some bytes are in stores."""
+        datasets = [(self.dataset, column) for column in self.read_columns]
+        datasets += [(items.dataset, ITEM) for _, _, items in self.lists]
+        return any(dataset.files(column).is_remote for dataset, column in datasets)
 
     @property
     def thread_prefix(self) -> str:

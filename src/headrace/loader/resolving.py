@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headrace.data import ByteColumn, Dataset, HeldColumn, TextColumn, label_column
+from headrace.data import (
+    ITEM,
+    ByteColumn,
+    BytesListColumn,
+    Dataset,
+    HeldColumn,
+    ListItems,
+    TextColumn,
+    items_of_lists,
+    label_column,
+)
 from headrace.errors import UsageError
 from headrace.fields import (
     Array,
@@ -12,6 +22,7 @@ from headrace.fields import (
     Field,
     Geometry,
     Image,
+    Images,
     InstanceMasks,
     Key,
     Keypoints,
@@ -25,6 +36,7 @@ from headrace.foreign_arguments import belongs
 from headrace.loader.batch_values import part_name
 from headrace.loader.decoding.arrays import check_held
 from headrace.loader.decoding.detection import GEOMETRY_PARTS, beside_name, resolve_points
+from headrace.loader.decoding.image_lists import COUNTS
 from headrace.loader.decoding.pixels import parts_of
 from headrace.loader.decoding.texts import IDS, MASK
 from headrace.loader.decoding.texts import PARTS as PACKED_PARTS
@@ -37,6 +49,8 @@ def names_of(fields: Mapping[str, Field], packed: str | None = None) -> list[str
     for name, field in fields.items():
         if isinstance(field, Spatial):
             names += [part.name for part in parts_of(name, field)]
+        elif isinstance(field, Images):
+            names += [name] if field.count is not None else [name, name + COUNTS]
         elif isinstance(field, Text):
             names += [part_name(name, part) for part in (PACKED_PARTS if name == packed else (IDS, MASK))]
         elif isinstance(field, Geometry):
@@ -59,16 +73,20 @@ _FOLLOWING = Boxes | Keypoints | InstanceMasks | Geometry
 def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: str | None) -> FieldColumns:
     """Find each field's column. Raises UsageError for a missing column, or one of another kind."""
     images: list[tuple[str, Spatial, str]] = []
+    lists: list[tuple[str, Images, ListItems]] = []
     raws: list[tuple[str, Field, str]] = []
     values: list[tuple[str, HeldColumn]] = []
     for name, field in fields.items():
         if isinstance(field, _FOLLOWING | Key):
             continue
+        if isinstance(field, Images):
+            lists.append((name, field, _items_of(dataset, name, field)))
+            continue
         if not isinstance(field, Spatial | Text | Array | Label | Raw):
             kind = field if isinstance(field, type) else type(field)
             raise UsageError(
-                f"field {name!r}: expected Image, Mask, Depth, Normals, Boxes, Keypoints, InstanceMasks, Geometry, "
-                f"Text, Array, Label, Raw or Key, got {kind.__name__}{belongs(field)}"
+                f"field {name!r}: expected Image, Images, Mask, Depth, Normals, Boxes, Keypoints, InstanceMasks, "
+                f"Geometry, Text, Array, Label, Raw or Key, got {kind.__name__}{belongs(field)}"
             )
         column_name = field.source if field.source is not None else name
         column = find_column(dataset, column_name, f"field {name!r}")
@@ -82,6 +100,11 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
         elif isinstance(column, ByteColumn) or (isinstance(field, Array) and dataset.has_bytes(column_name)):
             dataset.expect_files(column_name)
             raws.append((name, field, column_name))
+        elif isinstance(column, BytesListColumn):
+            raise UsageError(
+                f"field {name!r}: expected one value a sample, got the {column.kind}s of {column_name!r}; use "
+                "hr.Images()"
+            )
         elif isinstance(field, Array):
             assert not isinstance(column, ByteColumn), "those come before"
             check_held(name, column_name, column)
@@ -117,7 +140,16 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
     for name, field in fields.items():
         if isinstance(field, Key) and field.what == "path":
             dataset.expect_paths(column_of_paths(name, field, images), f"field {name!r}")
-    return FieldColumns(tuple(images), tuple(raws), tuple(values), bool(points))
+    return FieldColumns(tuple(images), tuple(raws), tuple(values), tuple(lists), bool(points))
+
+
+def _items_of(dataset: Dataset, name: str, field: Images) -> ListItems:
+    """Return the images of a field's lists. Raises UsageError for another column, and NotFoundError for no file."""
+    items = items_of_lists(dataset.table, name if field.source is None else field.source, f"field {name!r}")
+    if not len(items.dataset):
+        raise UsageError(f"field {name!r}: expected images in the lists of {dataset!r}, got none in any")
+    items.dataset.expect_files(ITEM)
+    return items
 
 
 def column_of_paths(name: str, field: Key, images: Sequence[tuple[str, Spatial, str]]) -> str:

@@ -143,7 +143,8 @@ class Runner:
         if self._ahead is not None:
             undo.callback(self._ahead.close)
         self._assembly = Assembly(recipe, self._engine, memory, self._cache, self._ahead)
-        self._decoder = BatchDecoder(recipe, self._assembly, self.bad, self._python, self._cache)
+        self._decoder = BatchDecoder(recipe, self._assembly, self.bad, self._python, self._cache, self._fetch_images)
+        undo.callback(self._decoder.close)
         self._last = LastStages(recipe, memory)
         self._map = MapStage(self._deliver)
         if workers is not None:
@@ -154,6 +155,17 @@ class Runner:
         undo.callback(self._map.close)
         self._thread = threading.Thread(target=self._run, name=f"{recipe.thread_prefix}feed", daemon=True)
         self._thread.start()
+
+    def _fetch_images(self, recipe: Recipe, cache: EpochCache | None) -> FetchAhead | None:
+        """Return the prefetcher of the images of a field of several images a sample."""
+        return FetchAhead.of(
+            recipe.dataset,
+            recipe.read_columns,
+            recipe.plan,
+            epoch=self._epoch,
+            first_step=self._first_step,
+            cached=None if cache is None else cache.has_all,
+        )
 
     def set_prefetch(self, prefetch: int) -> None:
         self._channel.set_capacity(prefetch)
@@ -201,6 +213,7 @@ class Runner:
             self._engine.cancel()
         if self._ahead is not None:
             self._ahead.close()
+        self._decoder.cancel()
         self._map.cancel()
         # Headrace's own threads must not wait, and may hold the executor's lock. The feeding thread ends everything.
         if in_own_thread():
@@ -282,6 +295,7 @@ class Runner:
             self._core = self._engine.counters()
             self._engine.close()
         self._assembly.close()
+        self._decoder.close()
         if self._ahead is not None:
             self._ahead.close()
         return error

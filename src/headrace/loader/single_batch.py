@@ -26,7 +26,7 @@ def first_batch(loader: Loader, epoch: int, *, leaves_out: bool = False) -> Batc
     recipe = replace(loader._feed.recipe, leaves_out=leaves_out)
     if not isinstance(recipe.plan, UniformPlan):
         raise UsageError("view: expected one that is drawn for each sample, got RandomScale, drawn for a whole batch")
-    if any(recipe.dataset.files(column).is_remote for column in recipe.read_columns):
+    if recipe.is_remote:
         raise UsageError("expected bytes or local files, got addresses in stores; load them with a Loader")
     bad = BadSamples(samples=recipe.plan.length, max_bad=recipe.max_bad, quarantine=None)
     maker = StepMaker(recipe, _memory, bad)

@@ -12,6 +12,7 @@ from headrace.loader.assembly import Assembly
 from headrace.loader.bad_samples import BadSamples
 from headrace.loader.batch_decoder import BatchDecoder
 from headrace.loader.batch_memory import BatchMemory
+from headrace.loader.cache import EpochCache
 from headrace.loader.map_stage import LastStages, MapStage, PythonThreads, ThreadedMap
 from headrace.loader.recipe import Batch, Recipe
 from headrace.loader.stats import STAGES, StageStats
@@ -47,6 +48,12 @@ def stages_of(
     return stages
 
 
+def _fetch_at_need(recipe: Recipe, _: EpochCache | None = None) -> FetchAhead | None:
+    """Return a prefetcher from the plan's end on, which plans nothing: bytes are fetched when a step begins."""
+    columns, plan = recipe.read_columns, recipe.plan
+    return FetchAhead.of(recipe.dataset, columns, plan, epoch=0, first_step=plan.steps)
+
+
 class StepMaker:
     """Producer of whole batches from one step each, without a cache and without prefetch. One thread uses it."""
 
@@ -56,15 +63,13 @@ class StepMaker:
         with ExitStack() as undo:
             self._engine = engine_of(recipe, recipe.threads)
             undo.callback(self._engine.close)
-            # From the plan's end on, so that it plans nothing ahead: bytes are fetched when a step begins.
-            self._ahead = FetchAhead.of(
-                recipe.dataset, recipe.read_columns, recipe.plan, epoch=0, first_step=recipe.plan.steps
-            )
+            self._ahead = _fetch_at_need(recipe)
             if self._ahead is not None:
                 undo.callback(self._ahead.close)
             self._python = PythonThreads(recipe.threads)
             self._assembly = Assembly(recipe, self._engine, memory, None, self._ahead)
-            self._decoder = BatchDecoder(recipe, self._assembly, bad, self._python, None)
+            self._decoder = BatchDecoder(recipe, self._assembly, bad, self._python, None, _fetch_at_need)
+            undo.callback(self._decoder.close)
             self._last = LastStages(recipe, memory)
             self._map = MapStage(self._take)
             if recipe.map is not None:
@@ -97,6 +102,7 @@ class StepMaker:
         self._python.cancel()
         if self._ahead is not None:
             self._ahead.close()
+        self._decoder.cancel()
 
     def close(self) -> None:
         """End all threads. No step may be in progress."""
@@ -104,3 +110,4 @@ class StepMaker:
         self._python.join()
         self._engine.close()
         self._assembly.close()
+        self._decoder.close()

@@ -14,6 +14,7 @@ import numpy as np
 from headrace.data import (
     ArchiveColumn,
     ByteColumn,
+    BytesListColumn,
     Column,
     Dataset,
     HeldColumn,
@@ -46,6 +47,12 @@ class PackMember(NamedTuple):
 def schema_of(dataset: Dataset) -> tuple[PackColumn, ...]:
     """Return the columns of a pack of the dataset, in order. Raises UsageError if its columns make none."""
     columns = dataset.columns
+    lists = [name for name, column in columns.items() if isinstance(column, BytesListColumn)]
+    if lists:
+        raise UsageError(
+            f"expected columns of one file a sample, got lists of images in {lists[0]!r} of {dataset!r}; open the data "
+            "without the column, or load it as it is"
+        )
     same = {name: _same_members(name, columns) for name in columns}
     files = [name for name in columns if not same[name] and _has_files(dataset, name)]
     if not 0 < len(files) <= _MOST_MEMBERS:
@@ -59,7 +66,7 @@ def schema_of(dataset: Dataset) -> tuple[PackColumn, ...]:
     ]
     taken, in_json = member_names(schema), json_place(schema)
     for at, (name, column) in enumerate(columns.items()):
-        if not isinstance(column, ByteColumn) and name not in places:
+        if not isinstance(column, ByteColumn | BytesListColumn) and name not in places:
             wanted = _own_place(name, column)
             place = in_json if wanted is None or wanted in taken else wanted
             schema.insert(at, _value_column(name, column, place))

@@ -33,6 +33,7 @@ from headrace.data import (
     PLAN,
     ByteColumn,
     BytesInMemory,
+    BytesListColumn,
     Dataset,
     FileColumn,
     file_bytes,
@@ -216,7 +217,7 @@ def write_plan(reader: SampleReader, folder: PackFolder, pool: ThreadPoolExecuto
 
     def write(file: BinaryIO) -> None:
         held = (reader.dataset.columns[each.name] for each in reader.values)
-        columns = (column.rows(rows) for column in held if not isinstance(column, ByteColumn))
+        columns = (column.rows(rows) for column in held if not isinstance(column, ByteColumn | BytesListColumn))
         write_columns(file, known, reader.dataset.table.keys.take(rows), columns)
 
     folder.write(COLUMNS, write, replaces=True)  # without a plan, it is of another run

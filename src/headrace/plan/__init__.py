@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from headrace.plan.batching import Buckets, Budget, SequencePacking
 from headrace.plan.bucket_members import ListedMembers
+from headrace.plan.image_plan import ImagePlan
 from headrace.plan.loader_plan import ViewedImages, plan_of, text_of_buckets, text_packed
 from headrace.plan.mixture import MIXTURE_VERSION, EpochPlan, Mixture, SourceBatches, SourceSamples, Until, counts_of
 from headrace.plan.next_use import Eviction, NextUses, NodeRanks, can_plan_uses, choose_eviction

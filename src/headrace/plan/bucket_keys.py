@@ -9,7 +9,16 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.data import ByteColumn, Dataset, ListColumn, TextColumn, ValueColumn, mapped_zeros, position_blocks
+from headrace.data import (
+    ByteColumn,
+    BytesListColumn,
+    Dataset,
+    ListColumn,
+    TextColumn,
+    ValueColumn,
+    mapped_zeros,
+    position_blocks,
+)
 from headrace.errors import UsageError
 from headrace.plan.batching import MOST_BUCKETS
 from headrace.plan.step_views import ImageSizes, Ints
@@ -158,7 +167,7 @@ def _known(dataset: Dataset, positions: Ints, sizes: ImageSizes | None) -> Itera
     ids = positions if dataset.base_ids is None else dataset.base_ids[positions]
     columns: dict[str, list[Any]] = {"__key__": list(dataset.table.keys.take(ids))}
     for name, column in dataset.columns.items():
-        if not isinstance(column, ByteColumn):
+        if not isinstance(column, ByteColumn | BytesListColumn):
             values = column.take(ids)
             columns[name] = values.tolist() if isinstance(values, np.ndarray) else values
     if sizes is not None:

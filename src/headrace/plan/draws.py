@@ -64,7 +64,7 @@ class WeightedDraws(Draws):
     """Cumulative weights: sample i has the interval from ends[i - 1] to ends[i]."""
 
     def draw(self, order: Order, epoch: int, positions: Ints, *, first: int, size: int) -> tuple[Ints, Ints]:
-        return _sample_at(self.ends, _uniform(order.key(epoch), positions, _DRAWS) * self.ends[-1]), positions
+        return _sample_at(self.ends, uniform_numbers(order.key(epoch), positions, _DRAWS) * self.ends[-1]), positions
 
     def pick(self, bits: int) -> int:
         return _pick(self.ends, bits)
@@ -164,7 +164,7 @@ def scaled_ends(factors: Floats, count: int | None = None) -> Floats:
 
 
 def _at_turns(ends: Floats, turns: Ints, key: int, bucket: int) -> Ints:
-    return _sample_at(ends, turns + _uniform(key, np.array([bucket]), _OFFSETS))
+    return _sample_at(ends, turns + uniform_numbers(key, np.array([bucket]), _OFFSETS))
 
 
 def _sample_at(ends: Floats, points: Floats) -> Ints:
@@ -175,11 +175,11 @@ def _sample_at(ends: Floats, points: Floats) -> Ints:
     return found
 
 
-def _uniform(key: int, positions: Ints, stage: int) -> Floats:
+def uniform_numbers(key: int, positions: Ints, stage: int, passes: NDArray[np.uint32] | int = 0) -> Floats:
     """Return a multiple of 2^-53 in [0, 1) for each position: `unit_interval` of core/rng/stream.hpp."""
     counters = np.zeros((len(positions), 4), np.uint32)
     counters[:, 0], counters[:, 1] = positions & 0xFFFF_FFFF, positions >> 32
-    counters[:, 3] = stage
+    counters[:, 2], counters[:, 3] = passes, stage
     words = _core.philox(key, counters).astype(np.uint64)
     bits = words[:, 1] << np.uint64(32) | words[:, 0]
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53

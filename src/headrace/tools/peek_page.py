@@ -14,6 +14,7 @@ import PIL.Image
 
 from headrace.data import (
     ByteColumn,
+    BytesListColumn,
     Dataset,
     TextColumn,
     UnwritableError,
@@ -113,7 +114,7 @@ def write_file(path: Path, write: Callable[[BinaryIO], Any], option: str) -> Non
 def class_counts(dataset: Dataset) -> Mapping[str, int]:
     """Count the samples of each class in the column `label`; return an empty dict without classes."""
     label = dataset.columns.get("label")
-    if dataset.classes is None or label is None or isinstance(label, ByteColumn):
+    if dataset.classes is None or label is None or isinstance(label, ByteColumn | BytesListColumn):
         return {}
     ids = np.arange(len(dataset.table)) if dataset.base_ids is None else dataset.base_ids
     named = label.labels if isinstance(label, TextColumn) else label

@@ -12,7 +12,7 @@ from pyarrow import types
 
 from headrace.data.byte_columns import ByteRanges
 from headrace.data.location import ABSENT
-from headrace.data.manifest.typed_rows import TypedPart, bytes_and_paths
+from headrace.data.manifest.typed_rows import TypedPart, bytes_and_paths, items_and_counts
 from headrace.data.storage.open_file import FilePath, StoredPath, unreadable
 from headrace.data.storage.strings import Ints, StringColumn
 from headrace.errors import DatasetError
@@ -91,6 +91,8 @@ class ArrowFile(TypedPart):
     def holds_in_place(self, column: str) -> bool:
         """Return True if `values` can locate the values of a column that `is_bytes`."""
         kind = self.schema.field(column).type
+        if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+            kind = kind.value_type
         if types.is_struct(kind):
             kind = kind.field(kind.get_field_index("bytes")).type
         return not self.is_compressed and not types.is_binary_view(kind)
@@ -113,17 +115,16 @@ class ArrowFile(TypedPart):
         return begin if 0 <= begin <= self._bytes.size - buffer.size else None
 
     def _values(self, array: pa.Array) -> ByteRanges:
-        values, paths = bytes_and_paths(array)
-        data, offset, length = value_ranges(values)
+        data, found = ranges_of(array)
         begin: int | None = 0
-        if data is not None and len(offset) and (used := int((offset + np.maximum(length, 0)).max())):
+        if data is not None and (used := int((found.offset + np.maximum(found.length, 0)).max(initial=0))):
             begin = self._begin(data.slice(0, used))
         if begin is None:
             raise DatasetError(
                 f"{self.name}: expected plain columns of bytes, got compressed ones, which cannot be read in place. "
                 f"Save the dataset without compression (datasets' save_to_disk does)"
             )
-        return ByteRanges(offset + begin, length, path_strings(paths))
+        return found.moved(begin)
 
     @property
     def expected(self) -> str:  # type: ignore[override]  # which form it is shows as it is opened
@@ -143,7 +144,15 @@ def value_ranges(array: pa.Array) -> tuple[pa.Buffer | None, Ints, Ints]:
     return data, bounds[:-1].astype(np.int64), length
 
 
-def path_strings(paths: pa.StringArray | None) -> StringColumn | None:
+def ranges_of(array: pa.Array) -> tuple[pa.Buffer | None, ByteRanges]:
+    """Return the data buffer of a column that `is_bytes`, and the ranges of its values there."""
+    items, counts = items_and_counts(array)
+    values, paths = bytes_and_paths(items)
+    data, offset, length = value_ranges(values)
+    return data, ByteRanges(offset, length, _path_strings(paths), counts)
+
+
+def _path_strings(paths: pa.StringArray | None) -> StringColumn | None:
     """Return the texts of an array without nulls as a `StringColumn`."""
     return None if paths is None else StringColumn.from_list(paths.to_pylist())
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 Put: TypeAlias = Callable[[memoryview], int]
 """Function that appends bytes to a file of values, from any thread, and returns their offset."""
 
-_FORMAT = "headrace values 3"
+_FORMAT = "headrace values 4"
 """Raise the number whenever the meaning of an index or of a file of values changes: old files are rebuilt."""
 _VALUES_SUFFIX = ".values.headrace"
 _KEPT_FROM_BYTES = 1 << 20
@@ -82,7 +82,10 @@ def open_decoded_values(
         length = safetensors.checked_array(arrays, "length", np.int64)
         offset = safetensors.checked_array(arrays, "offset", np.int64, len(length))
         paths = safetensors.checked_strings(arrays, "paths", len(length)) if "paths.blob" in arrays else None
-        values = ByteRanges(offset, length, paths)
+        counts = safetensors.checked_array(arrays, "counts", np.int64) if "counts" in arrays else None
+        if counts is not None and ((counts < 0).any() or int(counts.sum()) != len(length)):
+            raise InvalidFileError("the lists do not divide the values")
+        values = ByteRanges(offset, length, paths, counts)
         if held:
             return held[0], values
         return _find(os.path.dirname(place), outline, values), values
@@ -148,20 +151,17 @@ def _decode(rows: RowGroups, column: str, put: Put) -> ByteRanges:
 
 def add_values(put: Put, array: pa.Array) -> ByteRanges:
     """Write the values of a column that `is_bytes`, and return their ranges."""
-    from headrace.data.manifest.arrow_files import path_strings, value_ranges
-    from headrace.data.manifest.typed_rows import bytes_and_paths
+    from headrace.data.manifest.arrow_files import ranges_of
 
-    values, paths = bytes_and_paths(array)
-    data, offset, length = value_ranges(values)
-    if data is None or not len(offset):
-        return ByteRanges(np.zeros(len(values), np.int64), length, path_strings(paths))
-    first, last = int(offset[0]), int((offset + np.maximum(length, 0)).max())
-    at = put(memoryview(data)[first:last])
-    return ByteRanges(offset - first + at, length, path_strings(paths))
+    data, found = ranges_of(array)
+    if data is None or not len(found.offset):
+        return found
+    first, last = int(found.offset[0]), int((found.offset + np.maximum(found.length, 0)).max())
+    return found.moved(put(memoryview(data)[first:last]) - first)
 
 
 def _arrays(values: ByteRanges) -> dict[str, ArrayContent]:
     arrays: dict[str, ArrayContent] = {"offset": values.offset, "length": values.length}
     if values.paths is not None:
         arrays |= {"paths.blob": values.paths.blob, "paths.offsets": values.paths.offsets}
-    return arrays
+    return arrays if values.counts is None else arrays | {"counts": values.counts}

@@ -176,9 +176,9 @@ def _byte_column(
             return packed
     found = [_values(path, name, column, cache) for path, name in zip(paths, names, strict=True)]
     for path, file, (_, values) in zip(paths, kept.files, found, strict=True):
-        if len(values.length) != file.rows:
+        if values.rows != file.rows:
             raise ChangedError(
-                f"{path}: expected {file.rows:,} rows, got {len(values.length):,}: it was replaced while "
+                f"{path}: expected {file.rows:,} rows, got {values.rows:,}: it was replaced while "
                 f"it was opened. Open it again once it is complete"
             )
     files = RowFiles.of([file for file, _ in found])

@@ -33,7 +33,7 @@ class IntegerRange:
 
     def see(self, array: pa.Array) -> None:
         array = _plain(array)
-        if _is_list(array.type):
+        if is_list(array.type):
             array = _plain(pc.list_flatten(array))
         self._missing |= array.null_count > 0
         if types.is_integer(array.type):
@@ -48,7 +48,7 @@ class IntegerRange:
 def needs_range(type: pa.DataType) -> bool:
     """Return True if `held_as` needs the range of the column."""
     plain = _plain_type(type)
-    held = _number_type(_plain_type(plain.value_type) if _is_list(plain) else plain)
+    held = _number_type(_plain_type(plain.value_type) if is_list(plain) else plain)
     return held is not None and not types.is_floating(held)
 
 
@@ -61,8 +61,10 @@ def holds_bytes(type: pa.DataType) -> bool:
 
 
 def is_bytes(type: pa.DataType) -> bool:
-    """Return True for bytes, or Hugging Face images: structs with `bytes`, and optionally `path`."""
+    """Return True for bytes, Hugging Face images (structs with `bytes`, and optionally `path`), or lists of these."""
     plain = _plain_type(type)
+    if is_list(plain):
+        plain = _plain_type(plain.value_type)
     if types.is_struct(plain):
         at = plain.get_field_index("bytes")
         return at >= 0 and not types.is_struct(plain.field(at).type) and is_bytes(plain.field(at).type)
@@ -73,8 +75,20 @@ def _is_binary(type: pa.DataType) -> bool:
     return bool(types.is_binary(type) or types.is_large_binary(type) or types.is_binary_view(type))
 
 
+def items_and_counts(array: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64] | None]:
+    """Return the items of all lists of an array, and each list's length; without lists, the array and None."""
+    array = _plain(array)
+    if not is_list(array.type):
+        return array, None
+    counts = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return array.flatten(), counts
+
+
 def bytes_and_paths(array: pa.Array) -> tuple[pa.Array, pa.StringArray | None]:
-    """Return the bytes of a column that `is_bytes`, and paths for values without bytes; None if no value has one."""
+    """Return the bytes of a column that `is_bytes`, without lists, and paths for values without bytes.
+
+    Paths are None if no value has one.
+    """
     array = _plain(array)
     if not types.is_struct(array.type):
         return _with_offsets(array), None
@@ -95,10 +109,10 @@ def _with_offsets(array: pa.Array) -> pa.Array:
 def held_as(type: pa.DataType, seen: IntegerRange | None) -> pa.DataType:
     """Return the type (see `ManifestSource`) to convert a column of `type` to: text if no other fits."""
     plain = _plain_type(type)
-    item = _plain_type(plain.value_type) if _is_list(plain) else plain
+    item = _plain_type(plain.value_type) if is_list(plain) else plain
     number = _number_type(item)
     held = number if number is None or seen is None else seen.type(number)
-    if not _is_list(plain):
+    if not is_list(plain):
         return pa.string() if held is None else held
     if held is not None and not types.is_boolean(held):
         return pa.list_(held)
@@ -147,7 +161,7 @@ def _number_type(type: pa.DataType) -> pa.DataType | None:
     return pa.bool_() if types.is_boolean(type) else None
 
 
-def _is_list(type: pa.DataType) -> bool:
+def is_list(type: pa.DataType) -> bool:
     return bool(types.is_list(type) or types.is_large_list(type) or types.is_fixed_size_list(type))
 
 
@@ -226,9 +240,9 @@ class TypedRows(ManifestSource):
         if columns is not None and inside:
             raise UsageError(
                 f"columns: expected columns of bytes, paths or values, got {inside[0].name!r} ({inside[0].type}), with "
-                f"bytes inside lists, in {first.name}. Leave it out"
+                f"bytes inside structs, in {first.name}. Leave it out"
             )
-        self.skipped = {"columns with bytes inside lists": len(inside)} if inside else {}
+        self.skipped = {"columns with bytes inside structs": len(inside)} if inside else {}
         taken = [field.name for field in fields if field not in inside]
         self.byte_columns = [(at, name) for at, name in enumerate(taken) if is_bytes(first.schema.field(name).type)]
         of_bytes = [name for _, name in self.byte_columns]
@@ -323,7 +337,7 @@ def _common_classes(parts: Sequence[TypedPart], names: Sequence[str]) -> dict[st
 def _go_together(one: pa.DataType, other: pa.DataType) -> bool:
     """Return True if both types convert to the same type; null columns match texts and floats, which allow nulls."""
     if is_bytes(one) or is_bytes(other):
-        return is_bytes(one) and is_bytes(other)
+        return is_bytes(one) and is_bytes(other) and is_list(_plain_type(one)) == is_list(_plain_type(other))
     if types.is_null(one) or types.is_null(other):
         typed = other if types.is_null(one) else one
         held = held_as(typed, None)

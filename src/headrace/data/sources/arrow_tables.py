@@ -21,7 +21,7 @@ from headrace.data.byte_columns import (
     column_of_values,
     join_values,
 )
-from headrace.data.columns import Column, RangeColumn
+from headrace.data.columns import ByteColumn, BytesListColumn, Column, RangeColumn
 from headrace.data.location import ABSENT, ColumnFiles
 from headrace.data.storage.open_file import OpenFile, unreadable
 from headrace.data.storage.strings import Ints, NumberKeys, StringColumn
@@ -168,27 +168,25 @@ def _expect_names(words: str, names: Sequence[object]) -> None:
 
 def _byte_column(given: _Given, name: str, root: PathRoot) -> Column:
     """Return the column of values in mapped files, or copied to a file in memory."""
-    from headrace.data.manifest.arrow_files import path_strings, value_ranges
+    from headrace.data.manifest.arrow_files import ranges_of
     from headrace.data.manifest.decoded_values import add_values
-    from headrace.data.manifest.typed_rows import bytes_and_paths
 
     mappings = _mappings()
     copied = MemoryFile()
     files: dict[str, int] = {}
     parts: list[tuple[int, ByteRanges]] = []
     for chunk in given.table.column(name).chunks:
-        values, paths = bytes_and_paths(chunk)
-        data, offset, length = value_ranges(values)
-        end = int((offset + np.maximum(length, 0)).max()) if len(offset) else 0
+        data, found = ranges_of(chunk)
+        end = int((found.offset + np.maximum(found.length, 0)).max(initial=0))
         place = None if data is None else _place_of(data.address, end, mappings)
         if place is None:
             parts.append((0, add_values(copied.put, chunk)))
         else:
             number = files.setdefault(place[0], len(files) + 1)
-            parts.append((number, ByteRanges(offset + place[1], length, path_strings(paths))))
+            parts.append((number, found.moved(place[1])))
     path_id, values = join_values(parts)
     if given.indices is not None:
-        path_id, values = path_id[given.indices], values.take(given.indices)
+        path_id, values = path_id[values.values_of(given.indices)], values.take(given.indices)
     return column_of_values(name, RowFiles.of([copied, *files]), path_id, values, root)
 
 
@@ -317,7 +315,7 @@ def _json(folder: str, name: str) -> dict[str, Any]:
     return found
 
 
-def _saved_byte_column(arrow: Sequence[ArrowFile], files: ColumnFiles, name: str) -> RangeColumn:
+def _saved_byte_column(arrow: Sequence[ArrowFile], files: ColumnFiles, name: str) -> ByteColumn | BytesListColumn:
     for file in arrow:
         if not file.holds_in_place(name):
             raise DatasetError(
@@ -330,4 +328,7 @@ def _saved_byte_column(arrow: Sequence[ArrowFile], files: ColumnFiles, name: str
             f"{files.root}: expected images as bytes in {name!r}, got the paths of their files alone, as old versions "
             f"of datasets saved them. Save it again: datasets.load_from_disk(…).save_to_disk(…)"
         )
-    return RangeColumn(files, path_id, values.offset, values.length, None)
+    column = RangeColumn(files, path_id, values.offset, values.length, None)
+    if values.counts is None:
+        return column
+    return BytesListColumn(np.concatenate([[0], np.cumsum(values.counts)]).astype(np.int64), column)

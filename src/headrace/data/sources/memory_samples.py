@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from headrace.data.byte_columns import BytesLike, GrowingBytes, MemoryColumn
 from headrace.data.class_names import names_text
-from headrace.data.columns import BytesInMemory, Column, HeldColumn, ListColumn
+from headrace.data.columns import BytesInMemory, BytesListColumn, Column, HeldColumn, ListColumn
 from headrace.data.location import ABSENT
 from headrace.data.manifest.manifest_columns import find_key, key_strings
 from headrace.data.remote.object_columns import holds_addresses
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = "biuf"
 _SHOWN_CHARACTERS = 80
-_EXPECTED = "numbers, texts, paths, bytes, or lists or arrays of numbers or of texts"
+_EXPECTED = "numbers, texts, paths, bytes, or lists or arrays of numbers, of texts or of bytes"
 
 
 def columns_of(values: Mapping[str, Any]) -> tuple[dict[str, Column], int]:
@@ -49,7 +49,7 @@ def columns_of(values: Mapping[str, Any]) -> tuple[dict[str, Column], int]:
         column = each if isinstance(each, BytesInMemory) else _column(name, each)
         if isinstance(column, BytesInMemory):
             made[name], lengths[name] = column, len(column.length)
-        elif isinstance(column, ListColumn):
+        elif isinstance(column, BytesListColumn | ListColumn):
             made[name], lengths[name] = column, len(column.offsets) - 1
         else:
             arrays[name], lengths[name] = column, len(column)
@@ -101,7 +101,7 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
 
 
-def _column(name: str, values: Any) -> MemoryColumn | ListColumn | pa.ChunkedArray:
+def _column(name: str, values: Any) -> MemoryColumn | BytesListColumn | ListColumn | pa.ChunkedArray:
     if isinstance(values, list | tuple):
         return _of_items(name, values)
     if isinstance(values, np.ndarray):
@@ -122,7 +122,7 @@ def _expect_sequence(name: str, values: Any) -> None:
         raise UsageError(f"column {name!r}: expected a list or an array, got {shown(values)}")
 
 
-def _of_numpy(name: str, array: npt.NDArray[Any]) -> MemoryColumn | ListColumn | pa.ChunkedArray:
+def _of_numpy(name: str, array: npt.NDArray[Any]) -> MemoryColumn | BytesListColumn | ListColumn | pa.ChunkedArray:
     if array.ndim == 1 and array.dtype.kind not in _NUMBERS:
         return _of_items(name, array.tolist())
     if array.ndim == 0 or array.dtype.kind not in _NUMBERS:
@@ -137,7 +137,7 @@ def _of_numpy(name: str, array: npt.NDArray[Any]) -> MemoryColumn | ListColumn |
     return ListColumn(offsets, items.reshape(items.shape[0] * items.shape[1], *items.shape[2:]))
 
 
-def _of_items(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa.ChunkedArray:
+def _of_items(name: str, items: Sequence[Any]) -> MemoryColumn | BytesListColumn | ListColumn | pa.ChunkedArray:
     """Return the column that fits the first item that is not None."""
     first = next((item for item in items if item is not None), None)
     if isinstance(first, BytesLike):
@@ -146,6 +146,11 @@ def _of_items(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa
         return _of_arrow_items(name, [os.fspath(item) if isinstance(item, os.PathLike) else item for item in items])
     if isinstance(first, Mapping) and "bytes" in first:
         return _of_files(name, items)
+    parts = [part for item in items if isinstance(item, list | tuple) for part in item]
+    if any(isinstance(part, BytesLike) or (isinstance(part, Mapping) and part.get("bytes")) for part in parts):
+        return _of_bytes_lists(name, items)
+    if any(isinstance(part, os.PathLike) for part in parts):
+        items = [item if item is None else list(map(os.fspath, item)) for item in items]
     if any(isinstance(part, Mapping) for item in items for part in (item if isinstance(item, list) else [item])):
         texts = []
         for item in items:  # unsupported values become JSON, as in a manifest
@@ -180,7 +185,21 @@ def _of_bytes(name: str, items: Sequence[Any]) -> MemoryColumn:
     return grown.column()
 
 
-def _of_files(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa.ChunkedArray:
+def _of_bytes_lists(name: str, items: Sequence[Any]) -> BytesListColumn:
+    """Return lists of bytes, or of dicts with bytes, as a column; None becomes an empty list."""
+    _expect_each(name, items, lambda item: isinstance(item, list | tuple), "a list of images")
+    grown = GrowingBytes()
+    for row, item in enumerate(items):
+        for part in item or ():
+            data = part.get("bytes") if isinstance(part, Mapping) else part
+            if not isinstance(data, BytesLike):
+                raise UsageError(f"column {name!r}, row {row:,}: expected bytes in each item, got {shown(part)}")
+            grown.add(data)
+    counts = [0 if item is None else len(item) for item in items]
+    return BytesListColumn(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), grown.column())
+
+
+def _of_files(name: str, items: Sequence[Any]) -> MemoryColumn | BytesListColumn | ListColumn | pa.ChunkedArray:
     """Return the bytes, or else the paths, of dicts with both, such as Hugging Face images."""
     _expect_each(name, items, lambda item: isinstance(item, Mapping), "{'bytes', 'path'}")
     data = [None if item is None else item.get("bytes") for item in items]
@@ -217,7 +236,7 @@ def _of_arrays(name: str, items: Sequence[Any]) -> ListColumn:
     return ListColumn(offsets, np.concatenate([np.empty((0, *rest), kind), *parts]))
 
 
-def _of_arrow_items(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa.ChunkedArray:
+def _of_arrow_items(name: str, items: Sequence[Any]) -> MemoryColumn | BytesListColumn | ListColumn | pa.ChunkedArray:
     import pyarrow as pa
 
     try:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from headrace.data import (
     KEY,
     ByteColumn,
+    Column,
     Dataset,
-    HeldColumn,
     KeyColumn,
     ListColumn,
     Strings,
@@ -57,7 +57,7 @@ class HeldTexts:
         return [found.bytes(row) for row in range(len(found))]
 
 
-def find_column(dataset: Dataset, column: str, place: str) -> ByteColumn | HeldColumn:
+def find_column(dataset: Dataset, column: str, place: str) -> Column | KeyColumn:
     """Return the dataset's column of that name. Raises UsageError, whose text begins with `place`, if it is absent."""
     found = KeyColumn(dataset.table.keys) if column == KEY else dataset.columns.get(column)
     if found is None:

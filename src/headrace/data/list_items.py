@@ -1,0 +1,263 @@
+"""Items of a column of lists, such as the frames of a clip, as samples of their own."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.data.byte_columns import RowFiles
+from headrace.data.columns import ByteColumn, BytesListColumn, Column, ColumnPart, FileColumn, ListColumn, TextColumn
+from headrace.data.dataset import Dataset
+from headrace.data.location import ABSENT, ColumnFiles, Location, ZipLocation
+from headrace.data.storage.strings import Ints, StringColumn, Strings
+from headrace.data.table import SampleTable
+from headrace.errors import NotFoundError, UsageError
+from headrace.system import default_threads, work_through
+
+ITEM = "item"
+"""Name of the column of items."""
+_PATTERN = re.compile(r"[*?\[]")
+_DIGITS = re.compile(r"(\d+)")
+
+
+@dataclass(frozen=True, eq=False)
+class ListItems:
+    """Items of all lists of a column."""
+
+    offsets: npt.NDArray[np.int64]
+    """Items of the sample with base id i: `offsets[i]` to `offsets[i + 1]`."""
+    dataset: Dataset
+    """A sample per item, with the column `ITEM`."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ItemKeys(Strings):
+    """Keys of items: their sample's key, and their place in its list."""
+
+    keys: Strings
+    offsets: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return int(self.offsets[-1])
+
+    def take(self, indices: Ints) -> StringColumn:
+        owners = np.searchsorted(self.offsets, indices, side="right") - 1
+        places = (indices - self.offsets[owners]).tolist()
+        keys = self.keys.take(owners)
+        return StringColumn.from_list(f"{key} (item {place})" for key, place in zip(keys, places, strict=True))
+
+
+def items_of_lists(table: SampleTable, source: str, place: str) -> ListItems:
+    """Return the items of a column, or of the columns that a pattern matches. `place` starts the errors.
+
+    Lists are those of bytes or of paths, texts with lists of paths as JSON, and texts that name folders of files. Time
+    is proportional to the number of samples. Raises UsageError for any other column, and NotFoundError for a folder.
+    """
+    column = table.columns.get(source)
+    if column is None and _PATTERN.search(source):
+        offsets, items = _matching(table, source, place)
+    elif isinstance(column, BytesListColumn):
+        offsets, items = column.offsets, column.items
+    elif isinstance(column, ListColumn) and isinstance(column.items, Strings) and table.root is not None:
+        offsets, items = np.asarray(column.offsets).astype(np.int64), TextColumn(column.items)
+    elif isinstance(column, TextColumn) and table.root is not None:
+        offsets, items = _of_texts(table, source, column, place)
+    else:
+        got = "no such column" if column is None else f"a column of {column.kind}s"
+        raise UsageError(
+            f"{place}: expected lists of images or of their paths, or a pattern of columns, got {source!r}: {got} in "
+            f"{table.source}; it has {', '.join(table.columns)}. For one image a sample, use hr.Image()"
+        )
+    samples = SampleTable(table.source, ItemKeys(table.keys, offsets), {ITEM: items}, {}, root=table.root)
+    return ListItems(offsets, Dataset(samples))
+
+
+def natural(name: str) -> list[tuple[int, str | int]]:
+    """Return a sort key by which "2.jpg" precedes "10.jpg"."""
+    return [(1, int(part)) if part.isdigit() else (0, part) for part in _DIGITS.split(name) if part]
+
+
+def _offsets(counts: Sequence[int] | Ints) -> npt.NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(np.asarray(counts, np.int64))]).astype(np.int64)
+
+
+def _of_texts(table: SampleTable, source: str, column: TextColumn, place: str) -> tuple[Ints, TextColumn]:
+    texts = list(column.strings)
+    first = next((text for text in texts if text.strip()), "")
+    lists = _json_lists(texts, source, place) if first.lstrip().startswith("[") else _folders(table, source, texts)
+    paths = StringColumn.from_list(path for each in lists for path in each)
+    return _offsets([len(each) for each in lists]), TextColumn(paths)
+
+
+def _json_lists(texts: Sequence[str], source: str, place: str) -> list[list[str]]:
+    lists = []
+    for row, text in enumerate(texts):
+        try:
+            found = json.loads(text) if text.strip() else []
+        except ValueError:
+            found = None
+        if not isinstance(found, list) or not all(isinstance(path, str) for path in found):
+            raise UsageError(
+                f'{place}: expected a JSON list of paths, such as ["a.jpg", "b.jpg"], in each row of {source!r}, got '
+                f"{text[:60]!r} in row {row:,}"
+            )
+        lists.append(found)
+    return lists
+
+
+def _folders(table: SampleTable, source: str, names: Sequence[str]) -> list[list[str]]:
+    """Return the paths of each folder's files, in natural order. Raises UsageError for files, and NotFoundError."""
+    column = table.bytes_of(source)
+    at = column.locate(np.arange(len(names)))
+    files = column.files if at.files is None else at.files
+    if files.is_remote or at.offset is not None:
+        raise UsageError(
+            f"column {source!r}: expected folders on this machine, or lists of paths, got paths in a store or an "
+            "archive; list the files in the manifest"
+        )
+    lists: list[list[str]] = [[] for _ in names]
+
+    def look(row: int) -> None:
+        if not names[row]:
+            return
+        try:
+            with os.scandir(files.path(int(at.path_id[row]))) as entries:
+                inside = sorted((os.fsdecode(entry.name) for entry in entries), key=natural)
+        except NotADirectoryError as error:
+            raise UsageError(
+                f"column {source!r}: expected folders of images or lists of paths, got the file {names[row]!r} in row "
+                f"{row:,}. For one image a sample, use hr.Image()"
+            ) from error
+        except OSError as error:
+            raise NotFoundError(
+                f"column {source!r}, row {row:,}: expected the folder {names[row]!r} {table.place}, got "
+                f"{error.strerror}. Correct it, or pass root="
+            ) from error
+        lists[row] = [os.path.join(names[row], name) for name in inside if not name.startswith(".")]
+
+    work_through(range(len(names)), look, name="list-folders", threads=default_threads())
+    return lists
+
+
+def _matching(table: SampleTable, pattern: str, place: str) -> tuple[Ints, ByteColumn | TextColumn]:
+    """Return the present values of all columns that match, sample by sample, in natural order of the columns."""
+    names = sorted((name for name in table.columns if fnmatch.fnmatchcase(name, pattern)), key=natural)
+    columns: list[Column] = [table.columns[name] for name in names]
+    if not columns:
+        raise UsageError(
+            f"{place}: expected a column that matches {pattern!r}, got none in {table.source}; it has "
+            f"{', '.join(table.columns)}"
+        )
+    if table.root is not None and all(isinstance(column, TextColumn) for column in columns):
+        texts = [StringColumn.join(column.strings.pieces()) for column in columns if isinstance(column, TextColumn)]
+        present = np.stack([each.lengths() > 0 for each in texts], axis=1)
+        offsets, owners, turns = _layout(present)
+        return offsets, TextColumn(StringColumn.join(texts).take(turns * len(table) + owners))
+    byte_columns = [column for column in columns if isinstance(column, ByteColumn)]
+    if len(byte_columns) < len(columns):
+        raise UsageError(
+            f"{place}: expected columns of images, or of their paths, for {pattern!r}, got "
+            + ", ".join(f"{name!r} of {column.kind}s" for name, column in zip(names, columns, strict=True))
+        )
+    offsets, owners, turns = _layout(np.stack([_present(column, len(table)) for column in byte_columns], axis=1))
+    if all(isinstance(column, FileColumn) for column in byte_columns):
+        paths = [_paths(column, len(table)) for column in byte_columns]
+        chosen = (paths[turn][owner] for turn, owner in zip(turns.tolist(), owners.tolist(), strict=True))
+        return offsets, FileColumn(ColumnFiles("/", StringColumn.from_list(chosen), archives=False))
+    try:
+        return offsets, InterleavedColumn.of(byte_columns, turns, owners)
+    except ValueError as error:
+        raise UsageError(f"{place}: expected columns of one kind for {pattern!r}, got {error}") from error
+
+
+def _layout(present: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], Ints, Ints]:
+    """Return the offsets of lists of present values [samples, columns], and each value's sample and column."""
+    owners, turns = np.nonzero(present)
+    return _offsets(present.sum(axis=1)), owners, turns
+
+
+def _present(column: ByteColumn, count: int) -> npt.NDArray[np.bool_]:
+    """Return a mask of the samples that have a value; a value that is null counts as missing."""
+    if isinstance(column, FileColumn):
+        return np.array([bool(path) for path in _paths(column, count)], np.bool_)
+    at = column.locate(np.arange(count))
+    if at.packed is not None or at.files is not None or at.length is None:
+        raise UsageError(
+            f"expected columns in archives, folders or local files, got one whose values lie in pages of objects or "
+            f"in several files ({type(column).__name__}); stage the files, or pack them"
+        )
+    return np.asarray(at.length != ABSENT)
+
+
+def _paths(column: ByteColumn, count: int) -> list[bytes]:
+    at = column.locate(np.arange(count))
+    if column.files.is_remote:
+        raise UsageError(
+            "expected folders on this machine for a pattern of columns, got prefixes of a store; stage them"
+        )
+    return [column.path(at, row) for row in range(count)]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class InterleavedColumn(ByteColumn):
+    """Values of several columns in files of many values, in a new order."""
+
+    columns: Sequence[ByteColumn]
+    turns: Ints
+    """Column of each value."""
+    owners: Ints
+    """Sample of each value in its column."""
+    files: ColumnFiles
+    """Files of all columns, column by column unless they have the same ones."""
+
+    @classmethod
+    def of(cls, columns: Sequence[ByteColumn], turns: Ints, owners: Ints) -> InterleavedColumn:
+        """Raise ValueError unless all columns are in the same archives, or all in files of rows."""
+        files = columns[0].files
+        if all(column.files is files for column in columns):
+            return cls(columns, turns, owners, files)
+        rows = [column.files for column in columns if isinstance(column.files, RowFiles)]
+        if len(rows) < len(columns):
+            raise ValueError(", ".join(type(column).__name__ for column in columns))
+        return cls(columns, turns, owners, RowFiles.of([file for each in rows for file in each.given()]))
+
+    def locate(self, ids: Ints) -> Location:
+        turns, owners = self.turns[ids], self.owners[ids]
+        path_id, offset, length = (np.zeros(len(ids), np.int64) for _ in range(3))
+        check: npt.NDArray[np.uint32] | None = None
+        zipped: list[npt.NDArray[Any]] | None = None
+        for turn in np.unique(turns).tolist():
+            rows = np.flatnonzero(turns == turn)
+            at = self.columns[turn].locate(owners[rows])
+            assert at.offset is not None
+            assert at.length is not None
+            path_id[rows], offset[rows], length[rows] = at.path_id + self._first[turn], at.offset, at.length
+            if at.check is not None:
+                check = np.zeros(len(ids), np.uint32) if check is None else check
+                check[rows] = at.check
+            if at.zipped is not None:
+                zipped = [np.zeros(len(ids), part.dtype) for part in at.zipped] if zipped is None else zipped
+                for whole, part in zip(zipped, at.zipped, strict=True):
+                    whole[rows] = part
+        return Location(path_id, offset, length, check, None if zipped is None else ZipLocation(*zipped))
+
+    @cached_property
+    def _first(self) -> list[int]:
+        """Number of each column's first file."""
+        counts = [0 if column.files is self.files else len(column.files) for column in self.columns]
+        return [sum(counts[:turn]) for turn in range(len(counts))]
+
+    def parts(self) -> Iterator[ColumnPart]:
+        yield self.turns, "<i8"
+        yield self.owners, "<i8"
+        for column in self.columns:
+            yield from column.parts()
