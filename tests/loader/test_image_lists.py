@@ -12,8 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from docs_pages import examples
 from loader_data import add_member
 from PIL import Image
+from text_data import tokenizer
 
 import headrace as hr
 
@@ -334,3 +336,24 @@ def test_other_columns_are_refused(case, folder):
 def test_wrong_arguments_are_refused(options):
     with pytest.raises(hr.errors.UsageError):
         hr.Images(**options)
+
+
+def test_the_pages_examples(folder, tmp_path, monkeypatch):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "frames").symlink_to(folder)
+    (folder / "clip1" / "only.png").write_bytes(encoded(0, 0))
+    for name in ("a.jpg", "b.jpg"):
+        (tmp_path / "photos" / name).write_bytes(encoded(0, 1))
+    tokenizer().save(str(tmp_path / "tokenizer.json"))
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for example in examples("several-images.md"):
+        exec(example, names)
+        (batch,) = names["loader"]
+        if "frames" in batch:
+            assert batch["frames"].shape == (2, 8, 3, 224, 224)
+    (folder / "clip1" / "only.png").unlink()
+    assert batch["images"].shape == (2, 3, 224, 224)
+    with_images = batch["images_counts"].tolist().index(2)
+    assert batch["images_counts"].tolist() == [2, 0][:: 1 if with_images == 0 else -1]
+    assert set(batch["text"]["segments" if "segments" in batch["text"] else "ids"].shape) == {1, 64}
