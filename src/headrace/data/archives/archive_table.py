@@ -105,11 +105,15 @@ def _open_indices(
 def _warn_of_dots(source: str, parts: Sequence[GroupedMembers]) -> None:
     """Warn if dots in names, as in `shot 2.0.jpg`, make columns of one or two samples each."""
     first = parts[0]
-    counts = np.bincount(first.extension, minlength=len(first.extensions)).tolist()
+    occurrences = np.bincount(first.extension, minlength=len(first.extensions)).tolist()
+    counts = dict(zip(first.extensions, occurrences, strict=True))
     rare = [
         name
-        for name, count in zip(first.extensions, counts, strict=True)
-        if "." in name and count <= _FEW and (count < len(first) or name[0].isdigit())  # 2.0.jpg, not left.jpg
+        for name, count in counts.items()
+        if "." in name
+        and count <= _FEW
+        and (count < len(first) or name[0].isdigit())  # 2.0.jpg, not left.jpg
+        and not _is_numbered(name, counts)
     ]
     ends = Counter(name.rpartition(".")[2] for name in rare)
     if not first.last_dot and ends and ends.most_common(1)[0][1] >= _FEW:
@@ -118,6 +122,15 @@ def _warn_of_dots(source: str, parts: Sequence[GroupedMembers]) -> None:
             f"{rare[0]!r}: a sample's name ends at its first dot, as in WebDataset. If these dots belong to the names, "
             'pass stem="last-dot"'
         )
+
+
+def _is_numbered(name: str, counts: Mapping[str, int]) -> bool:
+    """Return True if a column continues a list of many samples: 3.jpg beside 0.jpg, 1.jpg and 2.jpg."""
+    number, _, rest = name.partition(".")
+    if not number.isdecimal() or len(number) > 3 or number == "0":
+        return False
+    zero, *others = (f"{place}.{rest}" for place in range(int(number) + 1))
+    return counts.get(zero, counts.get(others[0], 0)) > _FEW and all(each in counts for each in others)
 
 
 def _source(kind: ArchiveKind[Any], paths: Sequence[FilePath]) -> str:
