@@ -11,6 +11,8 @@ Lengths are log-normal, but for the last case, in which nothing can help. Of eac
 `planned`   million sequences a second, CPU time of one thread, median of the rounds: from an array of lengths to a
             plan (`plan`), of batches of `--rows` rows (`batches`), and of both together for a whole epoch (`both`)
 `bytes`     of the plan's arrays, a sequence
+`ranks`     largest by mean sum of tokens of a step's ranks, the mean of many steps, without exchange between ranks: of
+            packed rows, of plain batches of as many sequences, and of these padded to their longest
 `select us` to find one sequence of a class by rank and select in two-byte codes (CodedMembers), which the plan does not
             use; beside the plan's own way, in a table of four bytes a sequence
 """
@@ -24,7 +26,8 @@ from headrace.plan.best_fit import SequencesByLength
 from headrace.plan.bucket_members import CodedMembers, blank_codes
 from headrace.plan.packed_plan import PackedPlan
 
-COMPARED, BATCHES, SELECTED = 200_000, 2000, 2000
+COMPARED, BATCHES, SELECTED, STEPS = 200_000, 2000, 2000, 300
+PLANS = "packed", "plain", "padded"
 
 
 def log_normal(mean, sigma):
@@ -33,7 +36,17 @@ def log_normal(mean, sigma):
     return lambda rng, count: rng.lognormal(middle, sigma, count).round().clip(1).astype(np.int32)
 
 
+def image_text(rng, count):
+    """Draw texts with 0 to 8 pictures, each a token for every 28 x 28 pixels, as in a public mixture for chats."""
+    pictures = rng.choice([0, 1, 2, 4, 8], count, p=[0.15, 0.65, 0.1, 0.07, 0.03])
+    sides = rng.lognormal(np.log(560), 0.45, (2, pictures.sum())).clip(56, 1568) // 28
+    sums = np.concatenate([[0], np.cumsum(sides.prod(axis=0))])
+    ends = np.cumsum(pictures)
+    return (log_normal(250, 1.0)(rng, count) + sums[ends] - sums[ends - pictures]).clip(1, 16_384).astype(np.int32)
+
+
 CASES = {
+    "images and texts": (16_384, image_text),
     "documents": (2048, log_normal(400, 0.9)),
     "chats": (4096, log_normal(600, 1.1)),
     "sentences": (2048, log_normal(200, 0.5)),
@@ -75,6 +88,22 @@ def speeds(lengths, row, rows, rounds):
     return f"planned, million/s: {words}   ({planned / len(steps):.0f} sequences a batch)"
 
 
+def imbalances(lengths, row, ranks):
+    lengths = np.minimum(lengths, row)
+    plan = PackedPlan(sequences=SequencesByLength.of(lengths, row), row=row, batch_size=ranks)
+    whole = [plan.batch(0, step) for step in range(min(STEPS, plan.steps - 1))]
+    packed, plain, padded = [], [], []
+    draw = np.random.default_rng(1)
+    for batch in whole:
+        rows = batch.rows.of(batch.positions)
+        packed.append(np.bincount(rows, lengths[batch.samples], minlength=ranks))
+        drawn = draw.choice(lengths, (ranks, max(1, len(batch.samples) // ranks)))
+        plain.append(drawn.sum(axis=1))
+        padded.append(drawn.max(axis=1) * drawn.shape[1])
+    found = (np.mean([sums.max() / sums.mean() for sums in each]) for each in (packed, plain, padded))
+    return f"{ranks} ranks: " + "   ".join(f"{name} {each:.3f}" for name, each in zip(PLANS, found, strict=True))
+
+
 def selects(lengths, row, rounds):
     order = SequencesByLength.of(lengths, row)
     codes = blank_codes(len(lengths), len(order.sizes))
@@ -100,6 +129,7 @@ def main():
         size = sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
         print(f"{name}: {args.sequences:,} sequences of {lengths.mean():.0f} tokens in rows of {row}")
         print(f"  used {plan.used:8.2%}   in order {stream:8.2%}   used, same {same:8.2%}")
+        print(f"  {imbalances(lengths, row, 8)}   {imbalances(lengths, row, 64)}")
         print(f"  {speeds(lengths, row, args.rows, args.rounds)}")
         print(f"  bytes {size / len(lengths):.2f}   classes {len(plan.sequences.sizes)}", end="   ")
         print(f"patterns {len(plan.patterns)}   {selects(lengths, row, args.rounds)}", flush=True)

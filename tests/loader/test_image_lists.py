@@ -322,6 +322,22 @@ def test_other_columns_are_refused(case, folder):
 @pytest.mark.parametrize(
     "options",
     [
+        {"map": lambda sample, rng: sample},
+        {"batch": hr.MixUp()},
+        {"view": hr.RandomScale((8, 16))},
+        {"workers": "ray"},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_arguments_that_lists_do_not_go_with_are_refused(options):
+    data = {"frames": LISTS, "label": [0] * len(LISTS)}
+    with pytest.raises(hr.errors.UsageError, match=next(iter(options))):
+        hr.Loader(data, {"frames": hr.Images(), "label": hr.Label()}, batch_size=2, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
         {"count": 0},
         {"frames": "all", "count": 2},
         {"frames": "segments"},

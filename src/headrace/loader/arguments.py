@@ -111,7 +111,8 @@ def check_lists(columns: FieldColumns, *, refused: Mapping[str, bool]) -> None:
         if "map" in given and field.count is not None:
             given.remove("map")
         if given:
-            advice = "pass count=" if given[0] == "map" else "leave it out"
+            ways = {"map": "pass count=", "view": "use a view of one fixed size"}
+            advice = ways.get(given[0], "leave it out")
             raise UsageError(
                 f"{given[0]}: expected its default beside field {name!r} of several images a sample, got another; "
                 f"{advice}"

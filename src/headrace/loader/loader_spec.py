@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from headrace._core import Limits
 from headrace.augment import AnyMixing, Augmentation, AugmentProgram, compile_augment
-from headrace.data import Dataset, Where
+from headrace.data import ITEM, Dataset, Where
 from headrace.data import open as open_dataset
 from headrace.errors import UsageError
 from headrace.fetch import check_window_memory
-from headrace.fields import Field, ResolvedText, resolve_texts
+from headrace.fields import Field, Image, ResolvedText, resolve_texts
 from headrace.loader.arguments import (
     check_augment,
     check_device_decoding,
@@ -37,6 +37,7 @@ from headrace.loader.resolving import obvious_fields, resolve_columns
 from headrace.plan import (
     Buckets,
     Budget,
+    CountedImages,
     EpochPlan,
     NodeRanks,
     Order,
@@ -205,6 +206,7 @@ def _field_stages(spec: LoaderSpec, dataset: Dataset) -> _FieldStages:
         "augment_on": spec.augment_on == "device",
         "workers": spec.workers is not None,
         "map": spec.map is not None,
+        "view": compile_view(spec.view).drawn_per_step and not columns.followers,
     }
     check_lists(columns, refused=refused)
     if spec.view is not None and not columns.pictures:
@@ -279,9 +281,22 @@ def _plan(
             samples_per_epoch=spec.samples_per_epoch,
         ),
         windowed=windowed,
+        counted=_counted_images(dataset, columns),
     )
     check_window_memory(dataset, columns.read_columns, plan)
     return plan
+
+
+def _counted_images(dataset: Dataset, columns: FieldColumns) -> list[CountedImages]:
+    """Return the images whose tokens count in buckets and packed rows."""
+    single = [
+        CountedImages(dataset, column, field.exif) for _, field, column in columns.images if isinstance(field, Image)
+    ]
+    several = [
+        CountedImages(items.dataset, ITEM, field.image.exif, items.offsets, field.count)
+        for _, field, items in columns.lists
+    ]
+    return [*single, *several]
 
 
 def _check_decoding(spec: LoaderSpec, stages: _FieldStages, plan: EpochPlan, program: Program) -> None:

@@ -18,6 +18,7 @@ from headrace.plan.sampling import RepeatFactor, Sampling
 from headrace.plan.shaped_plan import ShapedPlan, bucket_plan
 from headrace.plan.state import State, check_state, resume, resume_samples, state_after, state_at
 from headrace.plan.step_views import StepView, output_sizes
+from headrace.plan.token_costs import CountedImages
 from headrace.plan.uniform_plan import ReadGroup, SamplePlan, UniformPlan, reads_by_step
 from headrace.plan.windowed import (
     ShuffleOrder,

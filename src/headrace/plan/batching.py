@@ -16,6 +16,21 @@ KINDS = ("aspect", "orientation", "size", "length")
 MOST_BUCKETS = 4096
 DEFAULT_COUNT = 8
 SHOWN_EDGES = 8
+MOST_TOKENS = 1 << 20
+"""Maximum tokens of a row: a plan builds tables of this length."""
+
+
+TokensPerImage: TypeAlias = int | Callable[[int, int], int]
+"""Tokens of each image, or a function of its height and width in pixels."""
+
+
+def check_tokens_per_image(place: str, tokens: object) -> None:
+    """Raise UsageError for anything but None, a whole number above 0 or a function."""
+    if tokens is not None and not callable(tokens) and (type(tokens) is not int or not 1 <= tokens <= MOST_TOKENS):
+        raise UsageError(
+            f"{place}: expected tokens_per_image to be None, an int from 1 to {MOST_TOKENS:,} or a function of height "
+            f"and width, got {tokens!r}"
+        )
 
 
 @dataclass(frozen=True)
@@ -32,6 +47,8 @@ class Buckets(KnownArguments):
              Edges are quantiles of at most 65,536 samples, drawn with the loader's seed
     `edges`  ascending boundaries between buckets; a value equal to an edge belongs above it
     `source` the column to measure (default for sizes: the image column that views are drawn from)
+    `tokens_per_image`  with by="length": added to a sample's length for each of its images. A number, or a function of
+             the height and width of the image's file, such as `lambda h, w: h // 28 * (w // 28)`
 
     Raises UsageError for arguments that do not go together.
     """
@@ -41,8 +58,12 @@ class Buckets(KnownArguments):
     count: int | None = None
     edges: Sequence[float] | None = None
     source: str | None = None
+    tokens_per_image: TokensPerImage | None = None
 
     def __post_init__(self) -> None:
+        check_tokens_per_image("Buckets", self.tokens_per_image)
+        if self.tokens_per_image is not None and self.by != "length":
+            raise UsageError(f"Buckets: expected by='length' with tokens_per_image=, got {self.by!r}; leave one out")
         if not callable(self.by) and self.by not in KINDS:
             raise UsageError(f"Buckets: expected by to be one of {KINDS} or a function of a sample, got {self.by!r}")
         if self.count is not None and self.edges is not None:
@@ -84,6 +105,8 @@ class Buckets(KnownArguments):
             parts.append(f"count={self.count or DEFAULT_COUNT}")
         if self.source is not None:
             parts.append(f"of {self.source}")
+        if self.tokens_per_image is not None:
+            parts.append("with images")
         return " ".join(parts)
 
 
@@ -131,22 +154,22 @@ class Budget(KnownArguments):
         return next(value for value in self._amounts().values() if value is not None)
 
 
-MOST_TOKENS = 1 << 20
-"""Maximum tokens of a row: a plan builds tables of this length."""
-
-
 @dataclass(frozen=True)
 class SequencePacking(KnownArguments):
     """Rows of `length` tokens, each filled with as many whole texts as fit.
 
     `field`  the text field to pack; optional if there is only one
+    `tokens_per_image`  tokens of a row that each image of a sample takes beside its text: a number, or a function of
+             the height and width of the image's file. The row's ids are those of the texts alone
     """
 
     length: int
     _: KW_ONLY
     field: str | None = None
+    tokens_per_image: TokensPerImage | None = None
 
     def __post_init__(self) -> None:
+        check_tokens_per_image("SequencePacking", self.tokens_per_image)
         if type(self.length) is not int or not 1 <= self.length <= MOST_TOKENS:
             raise UsageError(
                 f"SequencePacking: expected length to be an int from 1 to {MOST_TOKENS:,} tokens, got {self.length!r}"

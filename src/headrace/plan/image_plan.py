@@ -34,7 +34,9 @@ class ImagePlan(SourceBatches):
     def images_of(self, batch: BatchPlan) -> tuple[BatchPlan, Ints]:
         """Return the plan of the images of a batch's samples, and each image's row of `batch`."""
         images, rows = self.choose(batch.samples, batch.passes, self.plan.key(batch.epoch))
-        view = None if batch.view is None else replace(batch.view, sources=None)
+        view = batch.view
+        if view is not None:  # a batch without images of one a sample has no size: the loader's view has
+            view = None if view.size == (0, 0) else replace(view, sources=None)
         passes, positions = batch.passes[rows], batch.positions[rows]
         return replace(batch, samples=images, passes=passes, positions=positions, view=view, rows=None), rows
 

@@ -27,6 +27,7 @@ from headrace.plan.packed_plan import PackedPlan
 from headrace.plan.sampling import Sampling, digest_of
 from headrace.plan.shaped_plan import ShapedPlan
 from headrace.plan.step_views import ImageSizes, StepViews
+from headrace.plan.token_costs import CountedImages, image_tokens
 from headrace.plan.uniform_plan import UniformPlan
 from headrace.plan.windowed import Windowed
 from headrace.views import Program
@@ -46,8 +47,9 @@ def packed_plan(
     batch_size: int | Budget,
     buckets: Buckets | None,
     program: Program,
+    counted: Sequence[CountedImages],
 ) -> PackedPlan:
-    """Return a plan of rows of the dataset's texts. It counts their tokens unless the counts are cached.
+    """Return a plan of rows of the dataset's texts, and of `counted` images. It counts their tokens unless cached.
 
     Raises UsageError if `pack` is not a SequencePacking, and for arguments that do not go with it.
     """
@@ -71,6 +73,16 @@ def packed_plan(
             f"got {batch_size}"
         )
     lengths = known_lengths(dataset, text.lengths(), text.name)
+    if pack.tokens_per_image is not None:
+        costs = lengths + image_tokens(dataset, counted, pack.tokens_per_image)
+        large = np.flatnonzero(costs > pack.length)
+        if len(large):
+            raise UsageError(
+                f"pack: expected samples of at most the {pack.length:,} tokens of a row with their images, got "
+                f"{len(large):,} larger ones, such as {dataset.key(int(large[0]))!r} of {int(costs[large[0]]):,}; "
+                "raise the rows' length, lower max_length or tokens_per_image, or leave them out with select()"
+            )
+        lengths = costs.astype(np.int32)
     sequences = SequencesByLength.of(lengths, pack.length, mapped_zeros)
     return PackedPlan(sequences=sequences, row=pack.length, batch_size=batch_size, **vars(order))
 
@@ -146,8 +158,11 @@ def plan_of(
     pack: SequencePacking | None,
     sampling: Sampling,
     windowed: Windowed | None = None,
+    counted: Sequence[CountedImages] = (),
 ) -> EpochPlan:
     """Return the plan for these arguments. It reads sizes of images if they matter and are not cached.
+
+    `counted`: images whose tokens count, with `tokens_per_image` of buckets or packed rows.
 
     Raises UsageError for arguments that do not go together, and for a budget that is too small.
     """
@@ -158,7 +173,9 @@ def plan_of(
     if windowed is not None:
         windowed.check(shuffle=order.shuffle, grouped_by=grouped_by, replaces=sampling.replaces)
     if pack is not None:
-        return packed_plan(dataset, order, pack, texts, batch_size=batch_size, buckets=buckets, program=program)
+        return packed_plan(
+            dataset, order, pack, texts, batch_size=batch_size, buckets=buckets, program=program, counted=counted
+        )
     # Before anything is read.
     order.check_sizes(length=len(dataset), batch_size=1 if isinstance(batch_size, Budget) else batch_size)
     if grouped_by is None and not isinstance(batch_size, Budget):
@@ -167,7 +184,7 @@ def plan_of(
         window = None if windowed is None else windowed.resolve(dataset)
         return UniformPlan(length=length, batch_size=batch_size, draws=draws, window=window, **vars(order))
     text = text_of_buckets(buckets, texts)
-    return _ShapedPlanner(dataset, order, batch_size, buckets, program, images, text, sampling).plan()
+    return _ShapedPlanner(dataset, order, batch_size, buckets, program, images, text, sampling, counted).plan()
 
 
 def _grouped_by(
@@ -202,6 +219,7 @@ class _ShapedPlanner:
     images: ViewedImages | None
     text: ResolvedText | None
     sampling: Sampling
+    counted: Sequence[CountedImages]
 
     @cached_property
     def _sizes(self) -> ImageSizes | None:
@@ -321,7 +339,7 @@ class _ShapedPlanner:
                 return by_numbers(numbers, buckets, length=length, seed=seed)
             return by_categories(bucket_keys.called_categories(buckets.by, self.dataset, self._sizes), length=length)
         if buckets.by == "length":
-            return by_numbers(self._lengths, buckets, length=length, seed=seed)
+            return by_numbers(self._costs, buckets, length=length, seed=seed)
         assert self._key_sizes is not None
         if not buckets.ordered:
             return by_categories(bucket_keys.size_categories(buckets.by, self._key_sizes), length=length)
@@ -337,6 +355,16 @@ class _ShapedPlanner:
             return bucket_keys.lengths(self.dataset, self.buckets.source)
         return bucket_keys.token_lengths(self.dataset, self.text.lengths())
 
+    @cached_property
+    def _costs(self) -> bucket_keys.Numbers:
+        """Lengths that decide a sample's bucket and a budget: with those of its images, if they count."""
+        assert self.buckets is not None
+        tokens = self.buckets.tokens_per_image
+        if tokens is None:
+            return self._lengths
+        lengths, of_images = self._lengths, image_tokens(self.dataset, self.counted, tokens)
+        return lambda positions: lengths(positions) + of_images[positions]
+
     def _capacity(self, members: BucketMembers, views: StepViews, coding: Coding | None) -> Capacity:
         budget, world_size = self.batch_size, self.order.world_size
         if not isinstance(budget, Budget):
@@ -344,8 +372,8 @@ class _ShapedPlanner:
         if budget.unit == "pixels":
             heights, widths = shape_bounds(members, self._sizes, views)
         else:
-            heights, widths = length_bounds(members, self._lengths, len(views.tables))
-            if self.text is not None:
+            heights, widths = length_bounds(members, self._costs, len(views.tables))
+            if self.text is not None and (self.buckets is None or self.buckets.tokens_per_image is None):
                 heights = np.vectorize(self.text.padded, otypes=[np.int64])(heights)
         total, multiple = budget.amount * world_size, budget.rank_multiple or world_size
         costs = np.where(members.counts[:, None] > 0, heights * widths, 0)
