@@ -33,7 +33,7 @@ from headrace.data.columns import (
 from headrace.data.content_pins import ContentPins, pin_content
 from headrace.data.dataset import Dataset
 from headrace.data.dataset_display import contact_sheet, picture_address
-from headrace.data.list_items import ITEM, ListItems, items_of_lists
+from headrace.data.list_items import ITEM, ListItems, items_of_lists, unlisted
 from headrace.data.location import ABSENT, ColumnFiles, HeldParts, native_paths, outside_root_text
 from headrace.data.native_reading import read_members
 from headrace.data.opening import Where, open

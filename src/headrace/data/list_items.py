@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
+import glob
 import json
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,8 +20,8 @@ from headrace.data.columns import ByteColumn, BytesListColumn, Column, ColumnPar
 from headrace.data.dataset import Dataset
 from headrace.data.location import ABSENT, ColumnFiles, Location, ZipLocation
 from headrace.data.storage.strings import Ints, StringColumn, Strings
-from headrace.data.table import SampleTable
-from headrace.errors import NotFoundError, UsageError
+from headrace.data.table import SampleTable, expect_files
+from headrace.errors import NotFoundError, OutsideRootError, UsageError
 from headrace.system import default_threads, work_through
 
 ITEM = "item"
@@ -63,6 +64,8 @@ def items_of_lists(table: SampleTable, source: str, place: str) -> ListItems:
     is proportional to the number of samples. Raises UsageError for any other column, and NotFoundError for a folder.
     """
     column = table.columns.get(source)
+    if column is None and f"{source}.0" in table.columns:  # as a pack has lists
+        source = f"{glob.escape(source)}.[0-9]*"
     if column is None and _PATTERN.search(source):
         offsets, items = _matching(table, source, place)
     elif isinstance(column, BytesListColumn):
@@ -79,6 +82,76 @@ def items_of_lists(table: SampleTable, source: str, place: str) -> ListItems:
         )
     samples = SampleTable(table.source, ItemKeys(table.keys, offsets), {ITEM: items}, {}, root=table.root)
     return ListItems(offsets, Dataset(samples))
+
+
+def unlisted(dataset: Dataset) -> Dataset:
+    """Return the dataset with numbered columns, such as images.0 and images.1, instead of lists of images.
+
+    Lists of texts count if a few of them name files.
+    """
+    table, columns = dataset.table, dict[str, Column]()
+    for name, column in dataset.columns.items():
+        items = _listed(table, column)
+        if items is None:
+            columns[name] = column
+            continue
+        offsets, values = items
+        for place in range(int(np.diff(offsets).max(initial=0))):
+            columns[f"{name}.{place}"] = _numbered(offsets, values, place)
+    if columns.keys() == dataset.columns.keys():
+        return dataset
+    return replace(dataset, table=replace(table, columns=columns, known_digest=None, again=None))
+
+
+def _listed(table: SampleTable, column: Column) -> tuple[npt.NDArray[np.int64], ByteColumn | TextColumn] | None:
+    """Return the offsets and the values of a column of lists of images; None for another column."""
+    if isinstance(column, BytesListColumn):
+        return column.offsets, column.items
+    if not isinstance(column, ListColumn) or not isinstance(column.items, Strings) or table.root is None:
+        return None
+    offsets = np.asarray(column.offsets).astype(np.int64)
+    texts = TextColumn(column.items)
+    samples = SampleTable(table.source, ItemKeys(table.keys, offsets), {ITEM: texts}, {}, root=table.root)
+    try:
+        return (offsets, texts) if expect_files(samples, ITEM) else None
+    except (NotFoundError, OutsideRootError):
+        return None
+
+
+def _numbered(offsets: npt.NDArray[np.int64], items: ByteColumn | TextColumn, place: int) -> Column:
+    """Return the item at one place of each list; a shorter list has none."""
+    if isinstance(items, ByteColumn):
+        return NumberedColumn(items, offsets, place)
+    some = np.flatnonzero(np.diff(offsets) > place)
+    paths = items.strings.take(offsets[some] + place)
+    lengths = np.zeros(len(offsets) - 1, np.int64)
+    lengths[some] = paths.lengths()
+    return TextColumn(StringColumn.from_parts(paths.blob, lengths))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NumberedColumn(ByteColumn):
+    """Column of the items at one place of lists; a shorter list has none."""
+
+    items: ByteColumn
+    offsets: npt.NDArray[np.int64]
+    place: int
+
+    @property
+    def files(self) -> ColumnFiles:  # type: ignore[override]
+        return self.items.files
+
+    def locate(self, ids: Ints) -> Location:
+        wanted = self.offsets[ids] + self.place
+        missing = wanted >= self.offsets[ids + 1]
+        at = self.items.locate(np.where(missing, 0, wanted))
+        assert at.length is not None, "values of lists are ranges"
+        return at._replace(length=np.where(missing, ABSENT, at.length))
+
+    def parts(self) -> Iterator[ColumnPart]:
+        yield self.offsets, "<i8"
+        yield np.array([self.place]), "<i8"
+        yield from self.items.parts()
 
 
 def natural(name: str) -> list[tuple[int, str | int]]:

@@ -28,6 +28,7 @@ from headrace.data import (
     free_place,
     member_places,
     pack_keys,
+    unlisted,
 )
 from headrace.errors import DatasetError, HeadraceError, NotFoundError, OutsideRootError, ReadError, UsageError
 from headrace.pack.conversion import ImageConverter
@@ -47,12 +48,6 @@ class PackMember(NamedTuple):
 def schema_of(dataset: Dataset) -> tuple[PackColumn, ...]:
     """Return the columns of a pack of the dataset, in order. Raises UsageError if its columns make none."""
     columns = dataset.columns
-    lists = [name for name, column in columns.items() if isinstance(column, BytesListColumn)]
-    if lists:
-        raise UsageError(
-            f"expected columns of one file a sample, got lists of images in {lists[0]!r} of {dataset!r}; open the data "
-            "without the column, or load it as it is"
-        )
     same = {name: _same_members(name, columns) for name in columns}
     files = [name for name in columns if not same[name] and _has_files(dataset, name)]
     if not 0 < len(files) <= _MOST_MEMBERS:
@@ -129,6 +124,7 @@ class SampleReader:
     schema: tuple[PackColumn, ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "dataset", unlisted(self.dataset))
         object.__setattr__(self, "schema", schema_of(self.dataset))
 
     @cached_property

@@ -99,7 +99,7 @@ def pack(
     begun_s = time.monotonic()
     reader, folder = SampleReader(dataset, ImageConverter(options)), PackFolder.of(to, store_options)
     expect_target(reader, folder)
-    with folder.locked(number, parts), sample_pool(dataset, reader.files, threads) as pool:
+    with folder.locked(number, parts), sample_pool(reader.dataset, reader.files, threads) as pool:
         plan = found_plan(reader, folder) or write_plan(reader, folder, pool)
         mine = range(number, plan.shards, parts)
         missing = plan.missing(folder, mine)

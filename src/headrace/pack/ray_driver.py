@@ -50,7 +50,7 @@ def pack_on_ray(
     with folder.locked(0, 1), _connected(address) as ray:
         plan = found_plan(reader, folder)
         if plan is None:
-            with sample_pool(dataset, reader.files, None) as pool:
+            with sample_pool(reader.dataset, reader.files, None) as pool:
                 plan = write_plan(reader, folder, pool)
         shards = range(plan.shards)
         missing = plan.missing(folder, shards)

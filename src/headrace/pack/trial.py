@@ -41,7 +41,7 @@ class TrialReport:
 def try_out(dataset: Dataset, options: PackOptions, *, threads: int | None = None) -> TrialReport:
     """Convert a few samples in memory and compare their sizes and decoding speed, without writing anything."""
     reader = SampleReader(dataset, ImageConverter(options))
-    with sample_pool(dataset, reader.files, threads) as pool:
+    with sample_pool(reader.dataset, reader.files, threads) as pool:
         estimate = estimated(reader, pool)
     cuts, order = cut(estimate.sizes, options), sample_order(len(dataset), options.shuffle)
     first = next(iter(reader.files))
