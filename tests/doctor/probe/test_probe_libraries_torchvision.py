@@ -1,4 +1,4 @@
-"""torchvision's stages, on a stand-in of its shape: real torchvision wants a torch of its own build."""
+"""Stages of torchvision and torchcodec, on stand-ins of their shape: the real ones want a torch of their own build."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LibraryP
     monkeypatch.syspath_prepend(str(STAND_INS))
     with library_probe(tmp_path / "session") as probed:
         yield probed
-    for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("torchvision", "torchcodec")]:
         del sys.modules[name]
 
 
@@ -47,6 +47,16 @@ class Invert:
 
 def double(image: torch.Tensor) -> torch.Tensor:
     return image * 2
+
+
+def test_torchcodec(probed: LibraryProbe) -> None:
+    decoders = importlib.import_module("torchcodec.decoders")
+    calls = probed.calls(lambda: decoders.decode_image(b"abc"))
+    assert calls == {"decode:torchcodec decode_image": 1}
+    assert probed.result.tolist() == list(b"abc")
+    calls = probed.calls(lambda: decoders.VideoDecoder("clip.mp4").get_frames_at([0, 4]))
+    assert calls == {"decode:torchcodec video": 2}
+    assert probed.result == [0, 4]
 
 
 def test_decoders(probed: LibraryProbe, tmp_path: Path) -> None:

@@ -37,6 +37,11 @@ TORCHVISION_DECODES = (
     *("decode_avif", "decode_gif", "decode_heic", "decode_jpeg", "decode_png", "decode_webp"),
     *("decode_image", "read_image"),
 )
+TORCHCODEC_DECODES = (*(f"decode_{kind}" for kind in ("avif", "gif", "heic", "jpeg", "png", "webp")), "decode_image")
+TORCHCODEC_FRAMES = (
+    *("__init__", "__getitem__", "get_all_frames", "get_frame_at", "get_frame_played_at", "get_frames_at"),
+    *("get_frames_in_range", "get_frames_played_at", "get_frames_played_in_range"),
+)
 BY_PATH = {"read_file": ("read", "path"), "read_video": ("decode", "filename")}
 """torchvision functions that open a file in C, with category of the stage, and name of the path argument."""
 CONTAINERS = ("Compose", "RandomApply", "RandomChoice", "RandomOrder", "RandomTransforms")
@@ -51,6 +56,10 @@ IMAGE_CALLS: dict[str, list[TimedCall]] = {
         *((name, "decode", f"OpenCV {name}") for name in OPENCV_DECODES),
         *((name, "transform", f"OpenCV {name}") for name in OPENCV_TRANSFORMS),
         ("VideoCapture.read", "decode", "OpenCV video"),
+    ],
+    "torchcodec.decoders._image_decoders": [(name, "decode", f"torchcodec {name}") for name in TORCHCODEC_DECODES],
+    "torchcodec.decoders._video_decoder": [
+        (f"VideoDecoder.{name}", "decode", "torchcodec video") for name in TORCHCODEC_FRAMES
     ],
     # Transforms by class. Containers (Compose, OneOf, …) count by their inner transforms.
     "albumentations.core.transforms_interface": [("BasicTransform.__call__", "transform", None)],

@@ -260,6 +260,7 @@ _DECODERS: dict[str, tuple[str, ...]] = {
     "PIL.Image": ("open",),
     "cv2": ("imread", "imdecode"),
     "torchvision.io": ("read_image", "decode_image", "decode_jpeg", "decode_png", "decode_webp", "read_file"),
+    "torchcodec.decoders": ("decode_image", "decode_jpeg", "decode_png", "decode_webp"),
     "numpy": ("load", "fromfile"),
 }
 """Decoders by module. The first argument is the encoded image or its path."""
