@@ -160,6 +160,26 @@ def test_clip_stopped_and_resumed_has_the_losses_of_one_run(scenes, tmp_path, ca
     assert len(parts) == 4
 
 
+def test_frames(tmp_path, capsys):
+    call("frames", tmp_path / "clips", "--count", 16, "--size", 28, "--steps", 2, "--device", "cpu")
+    assert len(losses(capsys.readouterr().out)) == 2
+
+
+def test_vision_language_has_equal_ranks(scenes, capsys):
+    """Texts and pictures of a rank fit its rows; there are few samples, so not all rows are full."""
+    tokens = []
+    for rank in range(2):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(importlib.import_module("vision_language"), "ROW", 128)
+            loader = importlib.import_module("vision_language").loader_of(scenes / "captions", 2, "cpu", rank, 2)
+        tokens.append([int(batch["text"]["mask"].sum()) + 16 * int(batch["images_counts"].sum()) for batch in loader])
+    sums = np.array(tokens)
+    assert sums.max() <= 2 * 128
+    assert np.median(sums.max(axis=0) / sums.mean(axis=0)) <= 1.03
+    call("vision_language", scenes / "captions", "--steps", 2, "--rows", 2, "--device", "cpu")
+    assert len(losses(capsys.readouterr().out)) == 2
+
+
 @pytest.mark.long
 def test_clip_on_two_ranks_goes_on_alone(scenes, tmp_path, capsys):
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", EXAMPLES / "clip.py"]

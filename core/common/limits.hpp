@@ -14,7 +14,8 @@ struct Limits {
     std::int64_t max_file_bytes = 1LL << 30;      // one encoded image
     std::int64_t max_decode_bytes = 2LL << 30;    // memory for whole images, over all threads of a loader
     // Decoding by Pillow: allowed formats, by Pillow's names, and the time limit in a separate process.
-    std::vector<std::string> formats{"AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP"};
+    std::vector<std::string> formats{"AVIF", "BMP", "GIF", "HEIF", "JPEG", "JPEG2000",
+                                     "PNG",  "PPM", "TGA", "TIFF", "WEBP"};
     double max_decode_s = 30;
 
     bool operator==(const Limits&) const = default;

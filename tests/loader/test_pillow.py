@@ -9,6 +9,7 @@ import pickle
 import random
 import select
 import struct
+import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -43,6 +44,33 @@ def test_no_program_is_run_for_an_image(tmp_path, monkeypatch):
     (folder / "a.jpg").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 50 50\n%%EndComments\nshowpage\n")
     fails(DecodeError, load(folder, on_error="raise"), "a.jpg", "no format that Pillow knows")
     assert not (tmp_path / "ran").exists()
+
+
+HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(200)
+
+
+def test_heic_names_its_package(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)  # as if it was not installed
+    (tmp_path / "a.heic").write_bytes(HEIC)
+    fails(DecodeError, load(tmp_path, on_error="raise"), "a.heic", "pip install pillow-heif")
+
+
+def test_heic_is_decoded_by_its_plugin(tmp_path):
+    """In a process of its own, which loads the plugin for itself."""
+    plugin = pytest.importorskip("pillow_heif")
+    image = PIL.Image.fromarray(photograph(1, 60, 40))
+    plugin.from_pillow(image).save(tmp_path / "a.heic", quality=100)
+    (batch,) = load(tmp_path)
+    expected = np.asarray(plugin.open_heif(tmp_path / "a.heic").to_pillow().convert("RGB"))
+    np.testing.assert_array_equal(np.asarray(batch["image"][0]).transpose(1, 2, 0), expected)
+
+
+@pytest.mark.parametrize("kind", ["WEBP", "GIF"])
+def test_an_animation_gives_its_first_frame(tmp_path, kind):
+    frames = [PIL.Image.new("RGB", (20, 16), colour) for colour in ((200, 0, 0), (0, 200, 0))]
+    frames[0].save(tmp_path / f"a.{kind.lower()}", kind, save_all=True, append_images=frames[1:], duration=40)
+    (batch,) = load(tmp_path)
+    assert np.asarray(batch["image"][0])[0].min() > 150
 
 
 def test_other_warnings_stay_as_they_are(tmp_path):

@@ -7,6 +7,7 @@ import re
 import struct
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
@@ -33,12 +34,14 @@ _DIRECT = frozenset(("AVIF", "BMP", "GIF", "JPEG", "PNG", "PPM", "TGA", "TIFF", 
 """Formats decoded in this process: the file's pixels and bytes bound their time and memory."""
 _BEGINNINGS = {
     "AVIF": re.compile(rb"....ftypavi[fs]", re.DOTALL),
+    "HEIF": re.compile(rb"....ftyp(hei[cmsx]|hev[cmsx]|mif1|msf1)", re.DOTALL),
     "JPEG2000": re.compile(rb"\xff\x4f\xff\x51|\0\0\0\x0cjP  \r\n\x87\n"),
     "WEBP": re.compile(rb"RIFF....WEBP", re.DOTALL),
 }
-"""Signatures of formats that a Pillow build may lack."""
+"""Signatures of formats that a Pillow build may lack, or that a plugin reads."""
 _INSTALL = {
     "AVIF": "pip install 'pillow>=11.3'",
+    "HEIF": "pip install pillow-heif",
     "JPEG2000": "install a Pillow that was built with OpenJPEG",
     "WEBP": "install a Pillow that was built with libwebp",
 }
@@ -59,7 +62,7 @@ def open_picture(data: bytes, limits: Limits, formats: Sequence[str] | None = No
     import PIL.Image
 
     _quieten()
-    PIL.Image.init()
+    _init_plugins(data)
     _expect_small(stated_size(data), "WEBP", limits)
     wanted = [name for name in (formats or limits.formats) if name in PIL.Image.OPEN]
     if not is_tga(data):  # the TGA plugin accepts any data with plausible numbers
@@ -79,9 +82,7 @@ def open_picture(data: bytes, limits: Limits, formats: Sequence[str] | None = No
 
 def apart_formats(data: bytes, limits: Limits) -> list[str]:
     """Return the formats that require a separate process for these bytes; empty: none does."""
-    import PIL.Image
-
-    PIL.Image.init()
+    _init_plugins(data)
     odd = [name for name in limits.formats if name not in _DIRECT]
     return [name for name in odd if _accepts(name, data)]
 
@@ -194,7 +195,7 @@ def _expect_known(data: bytes, limits: Limits) -> None:
 
     for name, beginning in _BEGINNINGS.items():
         if name in limits.formats and beginning.match(data):
-            if name not in PIL.Image.OPEN or not PIL.features.check(_CODECS[name]):
+            if name not in PIL.Image.OPEN or (name in _CODECS and not PIL.features.check(_CODECS[name])):
                 raise ValueError(f"expected a Pillow that decodes {name}, got {PIL.__version__} without it: "
                                  f"{_INSTALL[name]}")  # fmt: skip
             return
@@ -217,6 +218,18 @@ def _accepts(name: str, data: bytes) -> bool:
         return accept is not None and accept(data[:16]) is True
     except Exception:  # plugins expect more bytes than there may be
         return False
+
+
+def _init_plugins(data: bytes) -> None:
+    """Load Pillow's plugins, and that of pillow-heif, if it is installed, for its format."""
+    import PIL.Image
+
+    PIL.Image.init()
+    if "HEIF" not in PIL.Image.OPEN and _BEGINNINGS["HEIF"].match(data):
+        with suppress(ImportError):
+            import pillow_heif
+
+            pillow_heif.register_heif_opener()
 
 
 def _quieten() -> None:

@@ -209,6 +209,7 @@ def test_what_starts_the_probe_is_hooked_and_none_of_what_the_probe_itself_impor
         *(module.partition(".")[0] for module in REMOTE_CALLS),
         "pandas",  # whose functions are replaced wherever they were imported before
         "torchdata",
+        "torchcodec",
         "torchvision",
         "headrace",
         "nvidia",

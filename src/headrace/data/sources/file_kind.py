@@ -48,7 +48,7 @@ def decompress_command(path: str, name: str) -> str:
 
 IMAGE_EXTENSIONS = (
     "jpg", "jpeg", "jpe", "jfif", "png", "webp", "avif", "bmp", "gif", "tif", "tiff",
-    "ppm", "pgm", "pbm", "pnm", "y4m", "jp2", "j2k",
+    "ppm", "pgm", "pbm", "pnm", "y4m", "jp2", "j2k", "heic", "heif",
 )  # fmt: skip
 """Image extensions in lower case, in lookup order for a tar sample's `image`; Pillow opens all but y4m."""
 
