@@ -8,6 +8,7 @@ Used by all packages above it. Read `opening.py` (`hr.open`), `dataset.py` first
 
 from __future__ import annotations
 
+from headrace.data.array_columns import ArrayColumn
 from headrace.data.archives.archive_columns import ArchiveColumn
 from headrace.data.archives.archive_scans import ScanLog, ScanState
 from headrace.data.archives.tar_index import MAX_LINKS, TAR, TarMember, TarMembers

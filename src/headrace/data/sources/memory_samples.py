@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from headrace.data.array_columns import Layout, array_in_memory, npy_header, with_channels_last
 from headrace.data.byte_columns import BytesLike, GrowingBytes, MemoryColumn
 from headrace.data.class_names import names_text
 from headrace.data.columns import BytesInMemory, Column, HeldColumn, ListColumn
@@ -35,8 +36,8 @@ _SHOWN_CHARACTERS = 80
 _EXPECTED = "numbers, texts, paths, bytes, or lists or arrays of numbers or of texts"
 
 
-def columns_of(values: Mapping[str, Any]) -> tuple[dict[str, Column], int]:
-    """Return columns of the same names, and their number of rows.
+def columns_of(values: Mapping[str, Any], layout: Layout | None = None) -> tuple[dict[str, Column], int]:
+    """Return columns of the same names, and their number of rows. `layout` is that of images in arrays.
 
     Raises UsageError for columns of unequal lengths or unsupported values, EmptyDatasetError for no rows.
     """
@@ -46,7 +47,7 @@ def columns_of(values: Mapping[str, Any]) -> tuple[dict[str, Column], int]:
     for name, each in values.items():
         if not isinstance(name, str) or not name:
             raise UsageError(f"expected names of columns as texts, got {name!r}")
-        column = each if isinstance(each, BytesInMemory) else _column(name, each)
+        column = each if isinstance(each, BytesInMemory | ListColumn) else _column(name, each, layout)
         if isinstance(column, BytesInMemory):
             made[name], lengths[name] = column, len(column.length)
         elif isinstance(column, ListColumn):
@@ -101,19 +102,19 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
 
 
-def _column(name: str, values: Any) -> MemoryColumn | ListColumn | pa.ChunkedArray:
+def _column(name: str, values: Any, layout: Layout | None) -> MemoryColumn | ListColumn | pa.ChunkedArray:
     if isinstance(values, list | tuple):
-        return _of_items(name, values)
+        return _of_items(name, values, layout)
     if isinstance(values, np.ndarray):
-        return _of_numpy(name, values)
+        return _of_numpy(name, values, layout)
     _expect_sequence(name, values)
     import pyarrow as pa
 
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return _of_arrow(pa.chunked_array([values]) if isinstance(values, pa.Array) else values)
     if hasattr(values, "__array__"):  # torch tensors, pandas series
-        return _of_numpy(name, np.asarray(values))
-    return _of_items(name, list(values))
+        return _of_numpy(name, np.asarray(values), layout)
+    return _of_items(name, list(values), layout)
 
 
 def _expect_sequence(name: str, values: Any) -> None:
@@ -122,22 +123,24 @@ def _expect_sequence(name: str, values: Any) -> None:
         raise UsageError(f"column {name!r}: expected a list or an array, got {shown(values)}")
 
 
-def _of_numpy(name: str, array: npt.NDArray[Any]) -> MemoryColumn | ListColumn | pa.ChunkedArray:
+def _of_numpy(name: str, array: npt.NDArray[Any], layout: Layout | None) -> MemoryColumn | ListColumn | pa.ChunkedArray:
     if array.ndim == 1 and array.dtype.kind not in _NUMBERS:
-        return _of_items(name, array.tolist())
+        return _of_items(name, array.tolist(), layout)
     if array.ndim == 0 or array.dtype.kind not in _NUMBERS:
         raise UsageError(f"column {name!r}: expected {_EXPECTED}, got an array of {array.dtype}, {list(array.shape)}")
     if array.ndim == 1:
         import pyarrow as pa
 
         return pa.chunked_array([pa.array(array)])
+    if array.ndim > 2:
+        return array_in_memory(with_channels_last(name, array, layout))
     # Use a read-only array in place: it may be mapped from a file.
     items = np.ascontiguousarray(array) if not array.flags.writeable else array.copy(order="C")
     offsets = np.arange(len(items) + 1, dtype=np.uint64) * np.uint64(items.shape[1])
     return ListColumn(offsets, items.reshape(items.shape[0] * items.shape[1], *items.shape[2:]))
 
 
-def _of_items(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa.ChunkedArray:
+def _of_items(name: str, items: Sequence[Any], layout: Layout | None) -> MemoryColumn | ListColumn | pa.ChunkedArray:
     """Return the column that fits the first item that is not None."""
     first = next((item for item in items if item is not None), None)
     if isinstance(first, BytesLike):
@@ -157,7 +160,7 @@ def _of_items(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa
     if _is_list(first):
         _expect_each(name, items, _is_list, "a list")
         of_texts = any(isinstance(part, str) for item in items if item is not None for part in item)
-        return _of_arrow_items(name, items) if of_texts else _of_arrays(name, items)
+        return _of_arrow_items(name, items) if of_texts else _of_arrays(name, items, layout)
     return _of_arrow_items(name, items)
 
 
@@ -196,12 +199,19 @@ def _of_files(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa
     return _of_bytes(name, data)
 
 
-def _of_arrays(name: str, items: Sequence[Any]) -> ListColumn:
+def _of_arrays(name: str, items: Sequence[Any], layout: Layout | None) -> ListColumn | MemoryColumn:
     """Return arrays of numbers that may differ in the first dimension, such as boxes float32[m, 4]."""
     try:
         arrays = [np.asarray([] if item is None else item) for item in items]
     except (ValueError, TypeError) as error:
         raise UsageError(f"column {name!r}: expected {_EXPECTED}, got lists of unequal lengths: {error}") from error
+    images = [array for array in arrays if array.ndim in (2, 3) and array.dtype == np.uint8 and array.size]
+    if len(images) == len(arrays):
+        shapes = {array.shape for array in arrays}
+        if len(shapes) == 1:
+            return array_in_memory(with_channels_last(name, np.stack(arrays), layout))
+        if len({shape[1:] for shape in shapes}) > 1:
+            return _of_sizes(name, arrays, layout)
     rest = next((array.shape[1:] for array in arrays if array.size), ())
     for row, array in enumerate(arrays):
         if array.size and (array.shape[1:] != rest or array.dtype.kind not in _NUMBERS):
@@ -215,6 +225,15 @@ def _of_arrays(name: str, items: Sequence[Any]) -> ListColumn:
     kind = np.result_type(*whole) if whole else np.dtype(np.float32)
     parts = [array.astype(kind, copy=False) for array in whole]
     return ListColumn(offsets, np.concatenate([np.empty((0, *rest), kind), *parts]))
+
+
+def _of_sizes(name: str, images: Sequence[npt.NDArray[Any]], layout: Layout | None) -> MemoryColumn:
+    """Return images of several sizes as `.npy` files in memory."""
+    grown = GrowingBytes()
+    for image in images:
+        pixels = np.ascontiguousarray(with_channels_last(name, image[None], layout)[0])
+        grown.add(npy_header(pixels.shape, pixels.dtype).tobytes() + pixels.tobytes())
+    return grown.column()
 
 
 def _of_arrow_items(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa.ChunkedArray:
