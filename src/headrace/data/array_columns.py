@@ -24,7 +24,9 @@ from headrace.data.storage.strings import Ints
 from headrace.data.table import content_sample
 from headrace.errors import ReadError, UsageError
 
+
 Layout: TypeAlias = Literal["NHWC", "NCHW"]
+"""Order of the dimensions of images: samples, height, width, channels."""
 
 _CHANNELS = (1, 3)
 

@@ -304,7 +304,9 @@ def table_of_rows(rows: Sequence[Any], names: Sequence[str] | None, *, root: Pat
     return replace(table, columns={**table.columns, **labels})
 
 
-def table_of_columns(values: Mapping[str, Any], names: Sequence[str] | None, *, root: PathRoot) -> SampleTable:
+def table_of_columns(
+    values: Mapping[str, Any], names: Sequence[str] | None, *, root: PathRoot, layout: Layout | None = None
+) -> SampleTable:
     """Return one sample per row of columns of equal length; `names` selects columns.
 
     Texts name files if a field reads them as paths. Raises as `columns_of` does.
@@ -312,7 +314,7 @@ def table_of_columns(values: Mapping[str, Any], names: Sequence[str] | None, *, 
     for name in names or ():
         if name not in values:
             raise UsageError(f"columns: expected names of columns in memory ({names_text(list(values))}), got {name!r}")
-    columns, rows = columns_of(values if names is None else {name: values[name] for name in names})
+    columns, rows = columns_of(values if names is None else {name: values[name] for name in names}, layout)
     source = f"{len(columns):,} columns in memory" if len(columns) > 1 else "a column in memory"
     key = find_key({name: column.kind for name, column in columns.items()}, of_texts=True)
     keys = key_strings(None if key is None else columns[key], rows)
@@ -322,7 +324,12 @@ def table_of_columns(values: Mapping[str, Any], names: Sequence[str] | None, *, 
 
 
 def table_of_records(
-    records: Iterable[Any], names: Sequence[str] | None, *, root: PathRoot, length: int | None = None
+    records: Iterable[Any],
+    names: Sequence[str] | None,
+    *,
+    root: PathRoot,
+    length: int | None = None,
+    layout: Layout | None = None,
 ) -> SampleTable:
     """Return one sample per dict of an iterable, which is read to its end. Missing keys become missing values.
 
@@ -356,7 +363,7 @@ def table_of_records(
         )
     if not count:
         raise EmptyDatasetError("expected samples, got an iterable that gives none")
-    table = table_of_columns({name: column.values() for name, column in grown.items()}, names, root=root)
+    table = table_of_columns({name: column.values() for name, column in grown.items()}, names, root=root, layout=layout)
     origin = ManifestOrigin([ManifestRows("the samples in memory", count, None)])
     return replace(table, source=f"{count:,} samples in memory", origin=origin)
 
