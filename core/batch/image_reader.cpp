@@ -215,8 +215,7 @@ void ImageReader::send_stored(const Image& image, Layout layout, RowSink& sink) 
         case Image::Kind::y4m:
             return y4m_.decode(columns_.first, top, columns_.first + columns_.count, bottom, sink);
         case Image::Kind::pixels:
-            return image.planar ? send_planes(image, top, bottom, sink)
-                                : send_pixels(image, layout, top, bottom, sink);
+            return image.planar ? send_planes(image, top, bottom, sink) : send_pixels(image, layout, top, bottom, sink);
     }
 }
 

@@ -151,8 +151,7 @@ void to_float(const std::uint8_t* values, int count, const float* subtract, cons
         const auto rest = static_cast<__mmask16>((1U << std::min(16, count - i)) - 1);
         const __m512 v = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(rest, values + i)));
         _mm512_mask_storeu_ps(
-            out + i, rest,
-            _mm512_div_ps(_mm512_sub_ps(v, _mm512_loadu_ps(subtract + k)), _mm512_loadu_ps(divide + k)));
+            out + i, rest, _mm512_div_ps(_mm512_sub_ps(v, _mm512_loadu_ps(subtract + k)), _mm512_loadu_ps(divide + k)));
     }
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import math
 import mmap
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +24,6 @@ from headrace.data.location import ColumnFiles, Location
 from headrace.data.storage.strings import Ints
 from headrace.data.table import content_sample
 from headrace.errors import ReadError, UsageError
-
 
 Layout: TypeAlias = Literal["NHWC", "NCHW"]
 """Order of the dimensions of images: samples, height, width, channels."""
@@ -49,8 +49,15 @@ class ArrayColumn(ListColumn):
     def dtype(self) -> np.dtype[Any]:
         return self.items.dtype  # type: ignore[union-attr]  # numbers
 
+    @property
+    def holds_pictures(self) -> bool:
+        """True if the rows fit a PNG: uint8 of 1 or 3 channels, or uint16 of one."""
+        shape, most = self.row_shape, 3 if self.dtype == np.uint8 else 1
+        channels = [1] if len(shape) == 2 else [each for each in (shape[0], shape[2]) if each in _CHANNELS]
+        return len(shape) in (2, 3) and bool(channels) and self.dtype in (np.uint8, np.uint16) and max(channels) <= most
+
     @cached_property
-    def as_bytes(self) -> ByteColumn:  # type: ignore[override]  # never None here; created once, as files identify readers
+    def as_bytes(self) -> ByteColumn:
         header = npy_header(self.row_shape, self.dtype)
         rows = _ArrayRows if isinstance(self.file, str) else _RowsInMemory
         return rows(RowFiles.of([self.file]), self.first, math.prod(self.row_shape) * self.dtype.itemsize, header, self)
@@ -143,17 +150,16 @@ def array_in_memory(array: npt.NDArray[Any]) -> ArrayColumn:
 
 def _place_of(array: npt.NDArray[Any]) -> tuple[str, int] | None:
     """Return the path of the file that a read-only array is mapped from, and its first byte; None for other arrays."""
-    name = getattr(array, "filename", None) if isinstance(array, np.memmap) else None
-    if name is None or array.flags.writeable or not array.flags.c_contiguous or not array.size:
+    if not isinstance(array, np.memmap) or array.flags.writeable or not array.flags.c_contiguous or not array.size:
         return None
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
-    if not isinstance(base, mmap.mmap):
+    if not isinstance(base, mmap.mmap) or array.filename is None:
         return None
     before = array.ctypes.data - np.frombuffer(base, np.uint8).ctypes.data
     start = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY  # of the mapping
-    return str(name), start + before
+    return os.path.abspath(array.filename), start + before
 
 
 def with_channels_last(name: str, array: npt.NDArray[Any], layout: Layout | None) -> npt.NDArray[Any]:

@@ -246,4 +246,6 @@ class Location(NamedTuple):
             return at.native(paths, held)
         own = paths if self.files is None else native_paths(self.files)
         assert own is not None, "names that lie in memory are the column's, others come with the batch"
-        return Ranges(own, self.path_id, self.offset, self.length, self.check, self.zipped, held and held[:3], self.prefix)
+        return Ranges(
+            own, self.path_id, self.offset, self.length, self.check, self.zipped, held and held[:3], self.prefix
+        )

@@ -67,7 +67,8 @@ def _list(where: Sequence[Any], given: OpenArguments) -> OpenableSource | None:
         raise EmptyDatasetError("expected samples or paths, got an empty list. Check the pattern or query that made it")
     first, subject = where[0], "what is opened"
     if isinstance(first, Mapping):
-        return _held(subject, "dicts in memory", given, partial(table_of_records, where, given.columns, layout=given.layout), "layout")
+        of_dicts = partial(table_of_records, where, given.columns, layout=given.layout)
+        return _held(subject, "dicts in memory", given, of_dicts, "layout")
     if isinstance(first, tuple | list):
         return _held(subject, "rows in memory", given, partial(table_of_rows, where, given.columns))
     if isinstance(first, BytesLike):

@@ -351,7 +351,9 @@ def _annotations(paths: Sequence[FilePath], _: FileKind, given: OpenArguments) -
 def _arrays(paths: Sequence[FilePath], kind: FileKind, given: OpenArguments) -> OpenableSource:
     path = paths[0]
     if len(paths) > 1 or not isinstance(path, str):
-        raise UsageError(f"expected one local file of arrays, got {kind.words}, {path}, of {len(paths):,}. Open each alone")
+        raise UsageError(
+            f"expected one local file of arrays, got {kind.words}, {path}, of {len(paths):,}. Open each alone"
+        )
 
     def open_file() -> SampleTable:
         root = root_of(paths, given)

@@ -97,7 +97,7 @@ def _reading(path: str) -> Iterator[None]:
     except HeadraceError:
         raise
     except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-        raise DatasetError(f"{path}: expected arrays, got a file that cannot be read: {error}. Write it again") from error
+        raise DatasetError(f"{path}: expected arrays, got a damaged file: {error}. Write it again") from error
 
 
 def _column(path: str, name: str, array: _StoredArray, cache: str | None, layout: Layout | None) -> Any:
@@ -122,7 +122,7 @@ def _in_file(path: str, name: str, array: _StoredArray, cache: str | None) -> Ar
         try:
             return _unpacked(path, name, array, cache)
         except UnwritableError as error:
-            warn_caller(f"{path}: the array {name!r} is unpacked into memory ({error}). Name a writable folder as cache=")
+            warn_caller(f"{path}: {name!r} is unpacked into memory ({error}). Name a writable folder as cache=")
     file = MemoryFile()
     for piece in _pieces(path, array):
         file.put(piece)
@@ -161,7 +161,8 @@ def _unpacked(path: str, name: str, array: _StoredArray, cache: str | None) -> A
 def _arrays(path: str) -> AbstractContextManager[Mapping[str, _StoredArray]]:
     with open(path, "rb") as file:
         head = file.read(6)
-    return _npz_arrays(path) if head.startswith(b"PK") else _npy_arrays(path) if head[1:] == b"NUMPY" else _hdf5_arrays(path)
+    opened = _npz_arrays if head.startswith(b"PK") else _npy_arrays if head[1:] == b"NUMPY" else _hdf5_arrays
+    return opened(path)
 
 
 @contextmanager
@@ -170,7 +171,11 @@ def _npy_arrays(path: str) -> Iterator[Mapping[str, _StoredArray]]:
         shape, fortran, dtype = _npy_header(file)
         first = None if fortran else file.tell()
     read = partial(np.load, path, allow_pickle=False)
-    yield {"image": _StoredArray(shape, dtype, first, lambda: iter([np.ascontiguousarray(read()).data.cast("B")]), read)}
+
+    def pieces() -> Pieces:
+        yield np.ascontiguousarray(read()).data.cast("B")
+
+    yield {"image": _StoredArray(shape, dtype, first, pieces, read)}
 
 
 @contextmanager
@@ -185,7 +190,9 @@ def _npz_array(path: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> 
         shape, fortran, dtype = _npy_header(file)
         header = file.tell()
     if math.prod(shape) * dtype.itemsize != member.file_size - header and not dtype.hasobject:
-        raise DatasetError(f"{path}: expected {list(shape)} of {dtype} in {member.filename}, got {member.file_size:,} bytes")
+        raise DatasetError(
+            f"{path}: expected {list(shape)} of {dtype} in {member.filename}, got {member.file_size:,} bytes"
+        )
 
     def read() -> npt.NDArray[Any]:
         with archive.open(member) as file:
