@@ -34,8 +34,8 @@ void open_pnm(const PnmInfo& info, std::span<const std::uint8_t> file, Image& im
                     info.height,   info.channels, image.big_endian ? PixelType::u16 : PixelType::u8};
 }
 
-// Describes an array [H, W], [H, W, C] or [C, H, W] as the field reads it. Throws Fault: declined, for arrays that
-// Python converts or refuses, and those of check_size and check_whole.
+// Describes an array [H, W], [H, W, C] or [C, H, W] as the field reads it. Throws Fault: limit, or declined for arrays
+// that Python converts or refuses.
 void open_npy(const NpyInfo& info, std::span<const std::uint8_t> file, std::size_t file_bytes, const ImageField& field,
               const Limits& limits, Image& image) {
     const auto [first, second, last] = info.shape;
@@ -49,14 +49,15 @@ void open_npy(const NpyInfo& info, std::span<const std::uint8_t> file, std::size
     const std::int64_t height = planes ? second : first, width = planes ? last : second;
     const std::uint8_t* const data = file.data() + info.offset;
     const auto sample = static_cast<std::size_t>(size_of(info.type));
-    const bool fits = wide ? channels == expected : is_channels(channels);
-    const bool is_float_mask = field.as<MaskOptions>() && info.type == PixelType::f32;
-    if (!fits || is_float_mask || (image.planar && (!picture || info.type != PixelType::u8)) ||
-        reinterpret_cast<std::uintptr_t>(data) % sample != 0)
+    const bool is_type = picture                              ? info.type == PixelType::u8
+                         : field.as<MaskOptions>() != nullptr ? info.type != PixelType::f32
+                                                              : true;
+    if (!(wide ? channels == expected : is_channels(channels)) || !is_type || (image.planar && !picture) || width < 1 ||
+        height < 1 || reinterpret_cast<std::uintptr_t>(data) % sample != 0)
         throw Fault(Code::declined, "an array of another kind");
     check_size("NPY", width, height, limits);
     const std::size_t bytes = static_cast<std::size_t>(width * height * channels) * sample;
-    check_whole("NPY", static_cast<std::int64_t>(info.offset + bytes), file_bytes);
+    if (file_bytes < info.offset + bytes) throw Fault(Code::declined, "an array that is cut short");
     image.width = static_cast<int>(width);
     image.height = static_cast<int>(height);
     image.pixels = {data, bytes, image.width, image.height, static_cast<int>(channels), info.type};
@@ -174,7 +175,7 @@ Image ImageReader::open(const Reader::Start& start, const ImageField& field, boo
     } else if (is_pnm(bytes) && may_open(limits_, "PPM")) {
         open_pnm(read_pnm(bytes, start.of, limits_), bytes, image);
     } else if (is_npy(bytes)) {
-        open_npy(read_npy(bytes), bytes, start.of, field, limits_, image);
+        open_npy(read_npy(bytes, start.of), bytes, start.of, field, limits_, image);
     } else {
         throw Fault(Code::declined, "neither JPEG nor PNG");
     }

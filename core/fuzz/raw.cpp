@@ -52,9 +52,9 @@ void check_pnm(Bytes file) {
 
 void check_npy(Bytes file) {
     try {
-        const NpyInfo info = read_npy(file);
+        const NpyInfo info = read_npy(file, file.size());
         require(info.offset <= file.size(), "a header in the file");
-        require(read_npy(file.first(info.offset)).shape == info.shape, "the header's shape");
+        require(read_npy(file.first(info.offset), file.size()).shape == info.shape, "the header's shape");
     } catch (const Fault&) {
     }
 }

@@ -14,6 +14,11 @@ constexpr int kMostDigits = 9;
 
 [[noreturn]] void decline() { throw Fault(Code::declined, "an array of another kind"); }
 
+void expect_bytes(std::size_t count, std::span<const std::uint8_t> start, std::size_t file_bytes) {
+    if (file_bytes < count) decline();
+    if (start.size() < count) throw Fault(Code::corrupt, "NPY whose header is cut short");
+}
+
 // Reader of a header's text from its start on.
 class Text {
 public:
@@ -48,12 +53,12 @@ bool is_npy(std::span<const std::uint8_t> file) {
     return std::string_view(reinterpret_cast<const char*>(file.data()), file.size()).starts_with(kMagic);
 }
 
-NpyInfo read_npy(std::span<const std::uint8_t> start) {
-    if (start.size() < kPreamble) throw Fault(Code::corrupt, "NPY whose header is cut short");
+NpyInfo read_npy(std::span<const std::uint8_t> start, std::size_t file_bytes) {
+    expect_bytes(kPreamble, start, file_bytes);
     if (start[6] != 1 || start[7] != 0) decline();
     NpyInfo info;
     info.offset = kPreamble + start[8] + 256 * std::size_t{start[9]};
-    if (start.size() < info.offset) throw Fault(Code::corrupt, "NPY whose header is cut short");
+    expect_bytes(info.offset, start, file_bytes);
     Text text({reinterpret_cast<const char*>(start.data()) + kPreamble, info.offset - kPreamble});
     text.expect("{'descr': '");
     if (text.skip("<u2")) {

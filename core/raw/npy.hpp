@@ -20,9 +20,9 @@ struct NpyInfo {
 // True for a file that begins like an `.npy`.
 bool is_npy(std::span<const std::uint8_t> file);
 
-// Reads the header from the start of a file. Throws Fault: corrupt (which may mean that the header extends beyond
-// `start`), declined (other than two or three dimensions in C order of little-endian uint8, uint16 or float32, and
-// headers that NumPy does not write: left to NumPy).
-NpyInfo read_npy(std::span<const std::uint8_t> start);
+// Reads the header of a file of `file_bytes` bytes from its `start`. Throws Fault: corrupt (the header extends beyond
+// `start`), declined (damaged headers, and all but two or three dimensions in C order of little-endian uint8, uint16 or
+// float32: left to NumPy).
+NpyInfo read_npy(std::span<const std::uint8_t> start, std::size_t file_bytes);
 
 }  // namespace headrace

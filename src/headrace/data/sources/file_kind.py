@@ -132,7 +132,9 @@ _MEDIA_SUFFIXES = frozenset((
     ".wav", ".mp3", ".flac", ".ogg", ".opus", ".m4a", ".aac",
 ))  # fmt: skip
 _RIFF_MEDIA = {b"AVI ": "an AVI video", b"WAVE": "a WAV audio file"}
-_NAMED: dict[str, Kind] = {".tar": "tar", ".zip": "zip", ".parquet": "parquet", ".json": "json"}
+_NAMED: dict[str, Kind] = {
+    ".tar": "tar", ".zip": "zip", ".parquet": "parquet", ".json": "json", ".h5": "arrays", ".hdf5": "arrays",
+}  # fmt: skip
 _ARROW_ADVICE = "Open the folder that save_to_disk wrote, or write a .parquet"
 _OF_IMAGES = re.compile(rb"^\x93NUMPY.{4,6}\{[^}]*'shape': \((\d+, ){3}\d+\)", re.DOTALL)
 """Header of an array [N, H, W, C] or [N, C, H, W]: an `.npy` of fewer dimensions is an image."""
