@@ -72,7 +72,8 @@ def main():
         file={"type": Path, **HIDDEN},
     )  # fmt: skip
     if args.loader is not None:
-        return print(json.dumps(rate(args)))
+        print(json.dumps(rate(args)))
+        return
     print(f"{args.images:,} images of 32 x 32; batches of {args.batch_size}, {args.rounds} rounds; {machine()}")
     window = ["--images", args.images, "--batch-size", args.batch_size]
     with tempfile.TemporaryDirectory() as folder:

@@ -19,7 +19,7 @@ from loader_data import encode
 from PIL import Image
 
 import headrace as hr
-from headrace.data.sources import array_files
+from headrace.data.sources import stored_arrays
 from headrace.errors import ChangedError, DatasetError, DecodeError, UsageError
 
 COUNT, SIZE = 36, (20, 28)
@@ -76,7 +76,7 @@ SOURCES: dict[str, Callable[[Path], hr.Dataset]] = {
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(array_files, "_CACHED_FROM_BYTES", 1 << 10)  # as those of real datasets
+        patch.setattr(stored_arrays, "_CACHED_FROM_BYTES", 1 << 10)  # as those of real datasets
         return {name: make(tmp_path_factory.mktemp("source")) for name, make in SOURCES.items()}
 
 
@@ -115,7 +115,7 @@ def test_batches_are_those_of_pngs(opened, pngs, name):
 
 
 def test_a_crop_with_padding_is_numpys(opened):
-    """torchvision's RandomCrop(padding=4) and RandomHorizontalFlip: a window of the padded image, some of them turned."""
+    """As of torchvision's RandomCrop(padding=4) and RandomHorizontalFlip: windows of the padded image, some turned."""
     loader = hr.Loader(
         opened["NHWC"], {"image": hr.Image()}, view=hr.RandomCrop(SIZE, padding=4, flip=0.5), batch_size=COUNT,
         shuffle=False, output="numpy", seed=2,
@@ -213,7 +213,7 @@ def test_what_is_another_array_is_another_dataset(opened, tmp_path):
 
 
 def test_arrays_unpacked_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(array_files, "_CACHED_FROM_BYTES", 1 << 10)
+    monkeypatch.setattr(stored_arrays, "_CACHED_FROM_BYTES", 1 << 10)
     npz(tmp_path, np.savez_compressed)
     (unpacked,) = tmp_path.glob("*.values.headrace")
     before = unpacked.stat()

@@ -38,7 +38,7 @@ from headrace.data.open_arguments import (
 )
 from headrace.data.remote.listing import Listing, prefix_listing, prefix_path
 from headrace.data.remote.remote_file import ObjectPath
-from headrace.data.sources.array_files import open_arrays
+from headrace.data.sources.stored_arrays import open_arrays
 from headrace.data.sources.arrow_tables import is_saved_dataset, open_saved_dataset
 from headrace.data.sources.coco import open_coco
 from headrace.data.sources.file_kind import ROW_KINDS, FileKind, Kind, kind_of, refuse_compressed

@@ -286,8 +286,8 @@ def decode_bytes(data: bytes, field: Spatial, limits: Limits) -> int:
 def declined_size(data: bytes, field: Spatial, limits: Limits) -> tuple[int, int]:
     """Return (width, height) from the header; (0, 0) if no header can be read within `limits`."""
     wide = isinstance(field, Image) and field.wide
-    if array_files.holds_array(data) and (wide or not isinstance(field, Image)):
-        return array_files.array_size(data, field.channel_count if isinstance(field, Image) else None)
+    if array_files.holds_array(data):
+        return array_files.array_size(data, field.channel_count if isinstance(field, Image) and wide else None)
     found = picture_size(data, exif=field.exif, limits=limits)
     by_bands = wide and found == (0, 0) and array_files.is_tiff(data) and "TIFF" in limits.formats
     return array_files.tiff_size(data) if by_bands else found
