@@ -11,12 +11,12 @@ import numpy as np
 
 from headrace.data.byte_columns import BytesLike
 from headrace.data.open_arguments import OpenableSource, OpenArguments, path_of, root_arguments, root_of
-from headrace.data.sources.stored_arrays import npy_column
 from headrace.data.sources.arrow_tables import open_memory_table, table_kind
 from headrace.data.sources.file_kind import is_image, kind_of
 from headrace.data.sources.image_folders import open_matched
 from headrace.data.sources.memory_samples import table_of_columns, table_of_paths, table_of_records, table_of_rows
 from headrace.data.sources.path_root import FolderRoot
+from headrace.data.sources.stored_arrays import npy_column
 from headrace.data.table import SampleTable
 from headrace.errors import EmptyDatasetError, UsageError
 

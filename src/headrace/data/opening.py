@@ -38,7 +38,6 @@ from headrace.data.open_arguments import (
 )
 from headrace.data.remote.listing import Listing, prefix_listing, prefix_path
 from headrace.data.remote.remote_file import ObjectPath
-from headrace.data.sources.stored_arrays import open_arrays
 from headrace.data.sources.arrow_tables import is_saved_dataset, open_saved_dataset
 from headrace.data.sources.coco import open_coco
 from headrace.data.sources.file_kind import ROW_KINDS, FileKind, Kind, kind_of, refuse_compressed
@@ -47,6 +46,7 @@ from headrace.data.sources.memory_samples import table_of_paths
 from headrace.data.sources.pack_source import INDEX, find_pack, shards_among
 from headrace.data.sources.path_root import FolderRoot, Root
 from headrace.data.sources.repository_files import files_of_split
+from headrace.data.sources.stored_arrays import open_arrays
 from headrace.data.storage.open_file import FilePath, StoredPath, file_name
 from headrace.data.storage.paths import resolve_paths
 from headrace.data.table import SampleTable
