@@ -23,7 +23,7 @@ from headrace.data.columns import ByteColumn, BytesInMemory, ColumnPart, ListCol
 from headrace.data.location import ColumnFiles, Location
 from headrace.data.storage.strings import Ints
 from headrace.data.table import content_sample
-from headrace.errors import ReadError, UsageError
+from headrace.errors import DatasetError, UsageError
 
 Layout: TypeAlias = Literal["NHWC", "NCHW"]
 """Order of the dimensions of images: samples, height, width, channels."""
@@ -121,7 +121,7 @@ def array_in_file(
 ) -> ArrayColumn:
     """Return the column of an array of at least 3 dimensions, mapped from byte `first` of a file.
 
-    Raises ReadError if the file is missing or too short.
+    Raises DatasetError if the file is missing or too short.
     """
     count, rows, *rest = shape
     size = math.prod(shape)
@@ -131,8 +131,9 @@ def array_in_file(
         try:
             flat = np.asarray(np.memmap(file, dtype, "r", first, (size,))) if size else np.empty(0, dtype)
         except (OSError, ValueError) as error:
-            raise ReadError(
-                f"{file}: expected {size * dtype.itemsize:,} bytes from byte {first:,}: {error}. Open it again"
+            size *= dtype.itemsize
+            raise DatasetError(
+                f"{file}: expected {size:,} bytes of values from byte {first:,}, got: {error}. Write it again"
             ) from error
     offsets = np.arange(count + 1, dtype=np.uint64) * np.uint64(rows)
     return ArrayColumn(offsets, flat.reshape(count * rows, *rest), classes, file=file, first=first)

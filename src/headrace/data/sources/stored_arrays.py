@@ -110,15 +110,9 @@ def _column(path: str, name: str, array: _StoredArray, cache: str | None, layout
 
 
 def _in_file(path: str, name: str, array: _StoredArray, cache: str | None) -> ArrayColumn:
-    size = math.prod(array.shape) * array.dtype.itemsize
     if array.first is not None:
-        if os.path.getsize(path) < array.first + size:
-            raise DatasetError(
-                f"{path}: expected {size:,} bytes of values from byte {array.first:,}, got a file of "
-                f"{os.path.getsize(path):,} bytes: it is cut short. Write it again"
-            )
         return array_in_file(path, array.first, array.dtype, array.shape)
-    if size >= _CACHED_FROM_BYTES:
+    if math.prod(array.shape) * array.dtype.itemsize >= _CACHED_FROM_BYTES:
         try:
             return _unpacked(path, name, array, cache)
         except UnwritableError as error:
@@ -191,7 +185,8 @@ def _npz_array(path: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> 
         header = file.tell()
     if math.prod(shape) * dtype.itemsize != member.file_size - header and not dtype.hasobject:
         raise DatasetError(
-            f"{path}: expected {list(shape)} of {dtype} in {member.filename}, got {member.file_size:,} bytes"
+            f"{path}: expected {list(shape)} of {dtype} in {member.filename}, got {member.file_size:,} bytes. Write it "
+            f"again"
         )
 
     def read() -> npt.NDArray[Any]:
