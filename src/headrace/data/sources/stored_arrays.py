@@ -247,5 +247,5 @@ def _hdf5_array(data: Any, *, text: bool) -> _StoredArray:
         for start in range(0, len(data), step):
             yield np.ascontiguousarray(data[start : start + step]).reshape(-1).view(np.uint8).data
 
-    is_plain = data.chunks is None and not data.is_virtual and not data.external and not data.file.userblock_size
+    is_plain = data.chunks is None and not data.is_virtual and not data.external
     return _StoredArray(data.shape, data.dtype, data.id.get_offset() if is_plain else None, pieces, read)
