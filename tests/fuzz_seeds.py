@@ -6,6 +6,7 @@ Each target has a folder of its name. A seed is a sound file behind the option b
 
 from __future__ import annotations
 
+import io
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -45,6 +46,10 @@ def seeds_of(target: str) -> Iterator[tuple[str, bytes]]:
                     yield name, bytes([40, 200, 30, 180]) + jpeg_planes(file)
             for head, size in ((b"P5 7 5 255\n", 35), (b"P6\n# a comment\n7 5\n255\n", 105), (b"P5 7 5 65535\n", 70)):
                 yield str(size), bytes([40, 200, 30, 180]) + head + rng.bytes(size)
+            for values in (np.zeros((7, 5, 3), np.uint8), np.zeros((7, 5), np.uint16), np.zeros((3, 7, 5), np.float32)):
+                file = io.BytesIO()
+                np.save(file, values)
+                yield f"{values.dtype}", bytes([40, 200, 30, 180]) + file.getvalue()
         case "tar":  # signed anew?, slice
             yield from ((name, bytes([1, 3]) + file) for name, file in tars())
         case "zip":

@@ -1,13 +1,16 @@
 #include "batch/image_reader.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <utility>
 
 #include "common/memory_budget.hpp"
 #include "jpeg/orientation.hpp"
 #include "png/unfilter.hpp"
+#include "raw/npy.hpp"
 #include "raw/pnm.hpp"
+#include "raw/size.hpp"
 
 namespace headrace {
 
@@ -29,6 +32,35 @@ void open_pnm(const PnmInfo& info, std::span<const std::uint8_t> file, Image& im
     const auto pixels = file.subspan(info.offset);
     image.pixels = {pixels.data(), pixels.size(), info.width,
                     info.height,   info.channels, image.big_endian ? PixelType::u16 : PixelType::u8};
+}
+
+// Describes an array [H, W], [H, W, C] or [C, H, W] as the field reads it. Throws Fault: limit, or declined for arrays
+// that Python converts or refuses.
+void open_npy(const NpyInfo& info, std::span<const std::uint8_t> file, std::size_t file_bytes, const ImageField& field,
+              const Limits& limits, Image& image) {
+    const auto [first, second, last] = info.shape;
+    const auto is_channels = [](std::int64_t count) { return count == 1 || count == 3; };
+    const bool wide = field.as<WideOptions>() != nullptr, picture = field.as<PictureOptions>() != nullptr;
+    const std::int64_t expected = wide ? field.format.channels : field.as<NormalsOptions>() ? 3 : 1;
+    const bool planes = info.dimensions == 3 && (picture || first == expected) && (wide || is_channels(first)) &&
+                        !(wide ? last == expected : is_channels(last));
+    const std::int64_t channels = info.dimensions == 2 ? 1 : planes ? first : last;
+    image.planar = planes && channels > 1;
+    const std::int64_t height = planes ? second : first, width = planes ? last : second;
+    const std::uint8_t* const data = file.data() + info.offset;
+    const auto sample = static_cast<std::size_t>(size_of(info.type));
+    const bool is_type = picture                              ? info.type == PixelType::u8
+                         : field.as<MaskOptions>() != nullptr ? info.type != PixelType::f32
+                                                              : true;
+    if (!(wide ? channels == expected : is_channels(channels)) || !is_type || (image.planar && !picture) || width < 1 ||
+        height < 1 || reinterpret_cast<std::uintptr_t>(data) % sample != 0)
+        throw Fault(Code::declined, "an array of another kind");
+    check_size("NPY", width, height, limits);
+    const std::size_t bytes = static_cast<std::size_t>(width * height * channels) * sample;
+    if (file_bytes < info.offset + bytes) throw Fault(Code::declined, "an array that is cut short");
+    image.width = static_cast<int>(width);
+    image.height = static_cast<int>(height);
+    image.pixels = {data, bytes, image.width, image.height, static_cast<int>(channels), info.type};
 }
 
 }  // namespace
@@ -142,6 +174,8 @@ Image ImageReader::open(const Reader::Start& start, const ImageField& field, boo
         image.height = info.height;
     } else if (is_pnm(bytes) && may_open(limits_, "PPM")) {
         open_pnm(read_pnm(bytes, start.of, limits_), bytes, image);
+    } else if (is_npy(bytes)) {
+        open_npy(read_npy(bytes, start.of), bytes, start.of, field, limits_, image);
     } else {
         throw Fault(Code::declined, "neither JPEG nor PNG");
     }
@@ -182,7 +216,7 @@ void ImageReader::send_stored(const Image& image, Layout layout, RowSink& sink) 
         case Image::Kind::y4m:
             return y4m_.decode(columns_.first, top, columns_.first + columns_.count, bottom, sink);
         case Image::Kind::pixels:
-            return send_pixels(image, layout, top, bottom, sink);
+            return image.planar ? send_planes(image, top, bottom, sink) : send_pixels(image, layout, top, bottom, sink);
     }
 }
 
@@ -215,6 +249,24 @@ void ImageReader::send_pixels(const Image& image, Layout layout, int top, int bo
             convert(from, band, band + i * made, count);
         }
         sink.take(band, made, rows);
+    }
+}
+
+void ImageReader::send_planes(const Image& image, int top, int bottom, RowSink& sink) {
+    const std::size_t width = image.width, plane = width * image.height, count = columns_.count;
+    std::uint8_t* const band = band_.reserve(kBandRows * 4 * count + kReadableBeyond);
+    for (int y = top; y < bottom; y += kBandRows) {
+        const int rows = std::min(kBandRows, bottom - y);
+        std::uint8_t* to = band;
+        for (int i = 0; i < rows; ++i, to += 4 * count) {
+            const std::uint8_t* const red = image.pixels.data + (y + i) * width + columns_.first;
+            const std::uint8_t *const green = red + plane, *const blue = green + plane;
+            for (std::size_t x = 0; x < count; ++x) {
+                const std::uint32_t pixel = red[x] | std::uint32_t{green[x]} << 8 | std::uint32_t{blue[x]} << 16;
+                std::memcpy(to + 4 * x, &pixel, 4);
+            }
+        }
+        sink.take(band, 4 * count, rows);
     }
 }
 

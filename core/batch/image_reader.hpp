@@ -16,6 +16,7 @@ struct Image {
     int orientation = 1;        // EXIF, 1 to 8, from stored to displayed rows
     Memory pixels{};            // the caller's, or those of a PGM or PPM in its file's bytes
     bool big_endian = false;    // of 16-bit `pixels`
+    bool planar = false;        // three planes of bytes, red first, instead of interleaved `pixels`
     PngInfo png{};
     std::size_t bytes = 0;
     std::int64_t whole_bytes = 0;  // memory of a decoder that cannot stream rows; 0 if it can
@@ -62,6 +63,7 @@ private:
     Image open(const Reader::Start& start, const ImageField& field, bool for_pixels);
     void send_stored(const Image& image, Layout layout, RowSink& sink);
     void send_pixels(const Image& image, Layout layout, int top, int bottom, RowSink& sink);
+    void send_planes(const Image& image, int top, int bottom, RowSink& sink);
 
     const Limits& limits_;
     StageClock& clock_;

@@ -98,6 +98,11 @@ Reader::Start Reader::read_once(const Ranges& ranges, std::size_t item, std::siz
     const std::int64_t length = ranges.length ? ranges.length[item] : source.size() - offset;
     check_length(length, max_file_bytes);
     const auto all = static_cast<std::size_t>(length);
+    if (ranges.prefix != nullptr) {
+        const auto prefix = ranges.prefix_of(item);
+        if (most < prefix.size() + all) return {prefix, prefix.size() + all};  // a header is all that a start is for
+        return {read_after(source, prefix, offset, all), prefix.size() + all};
+    }
     return {read_range(source, offset, std::min(all, most), ranges.check ? &ranges.check[item] : nullptr), all};
 }
 
@@ -137,9 +142,22 @@ Reader::Start Reader::read_zip(const Source& source, std::int64_t offset, const 
     }
 }
 
+std::span<const std::uint8_t> Reader::read_after(const Source& source, std::span<const std::uint8_t> prefix,
+                                                 std::int64_t offset, std::size_t count) {
+    std::uint8_t* const begin = buffer_.reserve(prefix.size() + count);
+    std::copy(prefix.begin(), prefix.end(), begin);
+    load_into(begin + prefix.size(), source, offset, count);
+    return {begin, prefix.size() + count};
+}
+
 std::span<const std::uint8_t> Reader::load(const Source& source, std::int64_t offset, std::size_t count) {
     if (source.held != nullptr) return load_held(source, offset, count);
     std::uint8_t* const begin = buffer_.reserve(std::max<std::size_t>(1, count));
+    load_into(begin, source, offset, count);
+    return {begin, count};
+}
+
+void Reader::load_into(std::uint8_t* begin, const Source& source, std::int64_t offset, std::size_t count) {
     for (std::size_t done = 0; done < count;) {
         const std::int64_t at = offset + static_cast<std::int64_t>(done);
         const ssize_t got = ::pread(source.file->fd, begin + done, count - done, at);
@@ -148,7 +166,6 @@ std::span<const std::uint8_t> Reader::load(const Source& source, std::int64_t of
         if (got == 0) source.end(at, count - done);
         done += static_cast<std::size_t>(got);
     }
-    return {begin, count};
 }
 
 std::span<const std::uint8_t> Reader::load_held(const Source& source, std::int64_t offset, std::size_t count) {

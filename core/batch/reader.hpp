@@ -47,7 +47,10 @@ private:
     std::span<const std::uint8_t> read_range(const Source&, std::int64_t offset, std::size_t count,
                                              const std::uint32_t* check);
     Start read_zip(const Source&, std::int64_t offset, const ZipEntry& entry, std::size_t most);
+    std::span<const std::uint8_t> read_after(const Source&, std::span<const std::uint8_t> prefix, std::int64_t offset,
+                                             std::size_t count);
     std::span<const std::uint8_t> load(const Source&, std::int64_t offset, std::size_t count);
+    void load_into(std::uint8_t* to, const Source&, std::int64_t offset, std::size_t count);
     static std::span<const std::uint8_t> load_held(const Source&, std::int64_t offset, std::size_t count);
 
     // A single huge file must not keep its memory allocated for the pass.

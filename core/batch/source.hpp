@@ -83,6 +83,9 @@ struct Ranges {
     const std::int64_t* length = nullptr;  // default: the whole file; kAbsent or kMissing
     const std::uint32_t* check = nullptr;  // of the header before the data (tar, zip); default: no check
     ZipRanges zip;                         // null arrays: no zip. Otherwise offset, length and check are set
+    // Header of `prefix_bytes` before each sample's bytes, which the file does not have; never of a zip or a tar.
+    const std::uint8_t* prefix = nullptr;
+    std::size_t prefix_bytes = 0;
     // Index in `held` of the sample's bytes; negative: the file is read. Default: all files are read.
     const std::int64_t* held_in = nullptr;
     std::vector<HeldPart> held;
@@ -92,6 +95,9 @@ struct Ranges {
         const auto at = [&](const std::int64_t* values) { return values == nullptr ? 0 : values[item]; };
         return paths.get() == other.paths.get() && path_id != nullptr && other.path_id != nullptr &&
                path_id[item] == other.path_id[item] && at(offset) == at(other.offset) && at(length) == at(other.length);
+    }
+    std::span<const std::uint8_t> prefix_of(std::size_t item) const {
+        return {prefix + item * prefix_bytes, prefix_bytes};
     }
     const HeldPart* held_part(std::size_t item) const {
         return held_in == nullptr || held_in[item] < 0 ? nullptr : &held[static_cast<std::size_t>(held_in[item])];

@@ -114,6 +114,13 @@ Ranges PyJob::ranges(const PyRanges& at) {
                  borrow<std::uint32_t>(flags, "flags")};
     }
     if (at.held) take_held(*at.held, r);
+    if (at.prefix) {
+        if (at.prefix->shape(0) != static_cast<std::size_t>(job_->samples) || !at.length || at.check || at.held)
+            throw nb::value_error("expected a prefix a sample, of ranges of files without a check");
+        r.prefix = at.prefix->data();
+        r.prefix_bytes = at.prefix->shape(1);
+        keep_.push_back(nb::cast(*at.prefix));
+    }
     keep_.push_back(nb::cast(at.paths->names));
     keep_.push_back(nb::cast(at.paths->offsets));
     return r;
@@ -218,17 +225,20 @@ void bind_job(nb::module_& m) {
         .def(
             "__init__",
             [](PyRanges* self, const PyPaths* paths, PyRanges::Ints path_id, PyRanges::Ints offset,
-               PyRanges::Ints length, PyRanges::Words check, PyRanges::Zipped zipped, PyRanges::Held held) {
+               PyRanges::Ints length, PyRanges::Words check, PyRanges::Zipped zipped, PyRanges::Held held,
+               std::optional<PyRanges::Headers> prefix) {
                 new (self) PyRanges{paths == nullptr ? std::nullopt : std::optional(*paths),
                                     std::move(path_id),
                                     std::move(offset),
                                     std::move(length),
                                     std::move(check),
                                     std::move(zipped),
-                                    std::move(held)};
+                                    std::move(held),
+                                    std::move(prefix)};
             },
             nb::arg("paths").none() = nb::none(), "path_id"_a = nb::none(), "offset"_a = nb::none(),
-            "length"_a = nb::none(), "check"_a = nb::none(), "zipped"_a = nb::none(), "held"_a = nb::none());
+            "length"_a = nb::none(), "check"_a = nb::none(), "zipped"_a = nb::none(), "held"_a = nb::none(),
+            "prefix"_a = nb::none());
 
     nb::class_<PyJob>(m, "Job")
         .def(nb::init<Array<std::int64_t>, Array<std::uint32_t>, std::uint64_t, std::uint16_t, Table,

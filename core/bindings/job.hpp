@@ -41,11 +41,13 @@ struct PyRanges {
     // Parts of files in memory, the file offset of each, and the index of each sample's part, or -1.
     using Held =
         std::optional<std::tuple<std::vector<Array<std::uint8_t>>, std::vector<std::int64_t>, Array<std::int64_t>>>;
+    using Headers = nb::ndarray<const std::uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
     std::optional<PyPaths> paths;
     Ints path_id, offset, length;
     Words check;
     Zipped zipped;
     Held held;
+    std::optional<Headers> prefix;
 };
 
 // Cache of a field's entries: the store, the number of the first entry, and the cached form.

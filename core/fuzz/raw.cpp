@@ -1,10 +1,11 @@
-// PGM, PPM and Y4M: a window of any file, equals the same part of the whole, at every
+// PGM, PPM, NPY and Y4M: a window of any file, equals the same part of the whole, at every
 // level, and probing a prefix agrees with the whole file. The file is of exactly its size, so that a read beyond it is
 // detected.
 #include <vector>
 
 #include "fuzz/input.hpp"
 #include "fuzz/picture.hpp"
+#include "raw/npy.hpp"
 #include "raw/pnm.hpp"
 #include "raw/y4m.hpp"
 
@@ -49,6 +50,15 @@ void check_pnm(Bytes file) {
     }
 }
 
+void check_npy(Bytes file) {
+    try {
+        const NpyInfo info = read_npy(file, file.size());
+        require(info.offset <= file.size(), "a header in the file");
+        require(read_npy(file.first(info.offset), file.size()).shape == info.shape, "the header's shape");
+    } catch (const Fault&) {
+    }
+}
+
 void run(Input input) {
     Part across{input.byte(), input.byte()}, down{input.byte(), input.byte()};
     if (across.low > across.high) std::swap(across.low, across.high);
@@ -56,6 +66,7 @@ void run(Input input) {
     const std::vector<std::uint8_t> copy(input.rest().begin(), input.rest().end());
     const Bytes file(copy);
     if (is_pnm(file)) return check_pnm(file);
+    if (is_npy(file)) return check_npy(file);
     if (!is_y4m(file)) return;
     const Picture whole = decode(file, Level::scalar, {0, 255}, {0, 255});
     require_same(whole, decode(file, best_level(), {0, 255}, {0, 255}), "best level against scalar");

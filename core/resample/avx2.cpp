@@ -141,7 +141,14 @@ void to_float(const std::uint8_t* values, int count, const float* subtract, cons
                                                         _mm256_loadu_ps(divide + k)));
         }
     }
-    scalar::to_float(values + i, count - i, subtract, divide, out + i);
+    int k = 0;
+    for (; i + 8 <= count; i += 8, k += 8) {
+        const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(values + i));
+        const __m256 v = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+        _mm256_storeu_ps(out + i,
+                         _mm256_div_ps(_mm256_sub_ps(v, _mm256_loadu_ps(subtract + k)), _mm256_loadu_ps(divide + k)));
+    }
+    scalar::to_float(values + i, count - i, subtract + k, divide + k, out + i);
 }
 
 void to_half(const float* values, int count, std::uint16_t* out) {

@@ -147,7 +147,12 @@ void to_float(const std::uint8_t* values, int count, const float* subtract, cons
                                                         _mm512_loadu_ps(divide + k)));
         }
     }
-    scalar::to_float(values + i, count - i, subtract, divide, out + i);
+    for (int k = 0; i < count; i += 16, k += 16) {
+        const auto rest = static_cast<__mmask16>((1U << std::min(16, count - i)) - 1);
+        const __m512 v = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(rest, values + i)));
+        _mm512_mask_storeu_ps(
+            out + i, rest, _mm512_div_ps(_mm512_sub_ps(v, _mm512_loadu_ps(subtract + k)), _mm512_loadu_ps(divide + k)));
+    }
 }
 
 void to_half(const float* values, int count, std::uint16_t* out) { avx2::to_half(values, count, out); }

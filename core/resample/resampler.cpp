@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "common/vectors.hpp"
 
@@ -42,6 +43,11 @@ void span_of(double from, double to, int low, int high, int outputs, Filter filt
     *last = std::max(*last, *first + 1);
 }
 
+// True if the outputs are the pixels from..to, one by one.
+bool is_crop(double from, double to, int low, int high, int outputs) {
+    return to - from == outputs && from == std::floor(from) && from >= low && to <= high;
+}
+
 }  // namespace
 
 Reach reach_of(const Window& w, Filter filter) {
@@ -58,7 +64,11 @@ void Resampler::start(const Window& window, Filter filter, int first_row, int fi
     out_ = &out;
     next_row_ = first_row;
     next_output_ = 0;
+    first_column_ = first_column;
     line_.resize(4 * (round_up(window.width, 8) + kRowSlack));
+    is_copy_ = is_crop(window.x0, window.x1, window.left, window.right, window.width) &&
+               is_crop(window.y0, window.y1, window.top, window.bottom, window.height);
+    if (is_copy_) return;
     const Blend across(filter, window.x0, window.x1, window.left, window.right, window.width);
     const Blend down(filter, window.y0, window.y1, window.top, window.bottom, window.height);
     across_.blend(across, 4, kHorizontalOne, window.mirror);
@@ -93,11 +103,26 @@ void Resampler::pack_horizontal(int first_column, int columns) {
 }
 
 void Resampler::take(const std::uint8_t* rows, std::size_t stride, int count) {
+    if (is_copy_) return copy_rows(rows, stride, count);
     while (count > 0) {
         const int band = std::min(count, kBand);
         take_band(rows, stride, band);
         rows += stride * band;
         count -= band;
+    }
+}
+
+void Resampler::copy_rows(const std::uint8_t* rows, std::size_t stride, int count) {
+    const int top = static_cast<int>(window_.y0), left = static_cast<int>(window_.x0) - first_column_;
+    for (; count > 0; --count, ++next_row_, rows += stride) {
+        if (next_row_ < top || next_row_ >= top + window_.height) continue;
+        const std::uint8_t* row = rows + 4 * left;
+        if (window_.mirror) {
+            std::uint8_t* const out = line_.data();
+            for (int x = 0, last = window_.width - 1; x <= last; ++x) std::memcpy(out + 4 * x, row + 4 * (last - x), 4);
+            row = out;
+        }
+        out_->write(next_output_++, row);
     }
 }
 

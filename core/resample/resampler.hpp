@@ -49,11 +49,14 @@ private:
     void pack_horizontal(int first_column, int columns);
     void take_band(const std::uint8_t* rows, std::size_t stride, int count);
     void emit_ready();
+    void copy_rows(const std::uint8_t* rows, std::size_t stride, int count);
 
     const Kernels* kernels_;
     PixelRows* out_ = nullptr;
     Window window_{};
     bool has_lobes_ = false;
+    bool is_copy_ = false;  // a crop without scaling: every output is a source pixel, by any filter
+    int first_column_ = 0;
     Taps across_, down_;
     std::vector<std::int32_t> starts_;   // PackedTaps::start
     std::vector<std::int16_t> weights_;  // PackedTaps::weight

@@ -445,6 +445,7 @@ class Ranges:
         zipped: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]
         | None = None,
         held: tuple[list[Buffer], list[int], NDArray[np.int64]] | None = None,
+        prefix: NDArray[np.uint8] | None = None,
     ) -> None: ...
 
 class Job:

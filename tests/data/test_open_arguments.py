@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -118,6 +119,14 @@ def saved_dataset(root: Path) -> Path:
     return root
 
 
+def arrays(root: Path) -> Path:
+    """Images that may be of either layout, compressed."""
+    np.savez_compressed(
+        root / "a.npz", image=NAMES, label=LABELS, pixels=np.zeros((len(NAMES), 3, 60_000, 3), np.uint8)
+    )
+    return root / "a.npz"
+
+
 def images(root: Path) -> list[str]:
     plant(root, "own folder")
     return NAMES
@@ -145,6 +154,7 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
     "parquet or Arrow with images inside": hub_parquet,
     "COCO": coco,
     "a saved dataset": saved_dataset,
+    ".npz, HDF5, .npy of images": arrays,
     "a pattern of images": lambda root: f"{plant(root / 'photos', 'pattern')}/*/*.jpg",
     "a list of images": images,
     "a list of images' bytes": lambda root: [JPEG] * 3,
@@ -162,11 +172,12 @@ ARGUMENTS = [name for name in inspect.signature(hr.open).parameters if name not 
 NEEDED = {
     "classes": r"classes: (expected none, got .* classes= needs class folders|expected )",
     "root": r"root: expected none, got .* root= needs a manifest, annotations or paths given in memory",
-    "columns": r"columns: expected none, got .* columns= needs tars, zips, a manifest or columns given in memory",
+    "columns": r"columns: expected none, got .* columns= needs tars, zips, a manifest, arrays or columns given",
     "cache": r"cache: expected none, got .* cache= needs tars, zips or a manifest",
     "stem": r"stem: expected none, got .* stem= needs tars or zips",
     "stage": r"stage: expected none, got .* stage= needs files that can be copied",
     "length": r"length: expected none, got .* length= needs an iterable",
+    "layout": r"layout: expected none, got 'NCHW': .* layout= needs arrays of images",
 }
 """How a refusal begins, and what it says the argument would need."""
 
@@ -197,6 +208,8 @@ def given(name: str, source: str, root: Path) -> Any:
             return "last-dot"
         case "length":
             return len(NAMES)
+        case "layout":
+            return "NCHW"
     raise AssertionError(f"no value for {name}=: give one, and say below what it changes")
 
 
@@ -217,6 +230,8 @@ def check_effect(name: str, source: str, data: hr.Dataset, root: Path) -> None:
             assert list(data.columns) == given("columns", source, root)
         case "cache":
             assert list((root / "cache").iterdir()), "an index lies there"
+        case "layout":
+            assert "pixels" not in data.columns or data[0]["pixels"].shape == (60_000, 3, 3)
         case "stem":
             assert list(data.keys) == [*(name.removesuffix(".jpg") for name in NAMES), "cat/0.note"]
         case "stage":
@@ -235,6 +250,8 @@ def always(name: str, source: str, root: Path) -> dict[str, Any]:
     needed: dict[str, Any] = {"length": len(NAMES)} if source == "an iterable of dicts" and name != "length" else {}
     if name == "stage" and source in (".csv, .tsv", ".txt", ".jsonl, .odgt", ".parquet", "COCO"):
         needed["root"] = plant(root / "elsewhere", "root")
+    if source.startswith(".npz") and name not in ("layout", "columns"):
+        needed["layout"] = "NHWC"
     return needed
 
 

@@ -13,6 +13,7 @@ from headrace.data.archives.archive_scans import ScanLog, ScanState
 from headrace.data.archives.tar_index import MAX_LINKS, TAR, TarMember, TarMembers
 from headrace.data.archives.zip_index import ZIP, ZipMember, ZipMembers
 from headrace.data.archives.zip_reading import DamagedEntryError, ZipEntry, read_entry, refusal
+from headrace.data.array_columns import ArrayColumn
 from headrace.data.borrowed_bytes import borrow_bytes
 from headrace.data.byte_columns import file_bytes
 from headrace.data.class_names import label_column, parse_labels

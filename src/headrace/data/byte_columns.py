@@ -81,6 +81,10 @@ class MemoryFile(DescriptorOwner):
         for start in range(0, self.size, _PIECE_BYTES):
             yield os.pread(self._handle, _PIECE_BYTES, start)
 
+    def mapped(self) -> npt.NDArray[np.uint8]:
+        """Return all bytes, read-only and without a copy."""
+        return np.frombuffer(mmap(self._handle, self.size, prot=PROT_READ) if self.size else b"", np.uint8)
+
     def digest(self) -> str:
         """Return a hash of all bytes; modification times of in-memory files are too coarse to identify content."""
         with self._lock:

@@ -195,6 +195,11 @@ class ListColumn(DescribedColumn):
     classes: tuple[str, ...] | None = None
     """Class names, if the numbers are class indices."""
 
+    @property
+    def as_bytes(self) -> ByteColumn | None:
+        """The lists as `.npy` files, for fields of pixels; None unless they are rows of an array in a file."""
+        return None
+
     def take(self, ids: Ints) -> list[Any]:
         """Return the lists of samples. Raises ChangedError."""
         bounds = zip(*(part.tolist() for part in self.ranges(ids)), strict=True)

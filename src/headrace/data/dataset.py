@@ -405,7 +405,8 @@ class Dataset:
             return at.packed.read(file, at, {} if part is None else part.unpacked)
         if at.zipped is not None:
             return read_zipped(file, at, key=self.table.keys[base_id], field=name)
-        return read_member(file, int(at.offset[0]), int(at.length[0]), None if at.check is None else int(at.check[0]))
+        data = read_member(file, int(at.offset[0]), int(at.length[0]), None if at.check is None else int(at.check[0]))
+        return data if at.prefix is None else at.prefix[0].tobytes() + data
 
 
 def _opened(column: ByteColumn, at: Location, part: BulkPart | None) -> ReadableFile:

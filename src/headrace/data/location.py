@@ -214,6 +214,8 @@ class Location(NamedTuple):
     """Packed ranges; None: offset and length are exact. Otherwise they are estimates until the bytes are read."""
     held: HeldParts | None = None
     """Memory with the bytes; None: they are in files."""
+    prefix: npt.NDArray[np.uint8] | None = None
+    """[N, k]: header of each value, which the file does not have; `length` does not count it. None: no header."""
 
     def stored(self, most_bytes: int | None = None) -> tuple[Ints, Ints] | None:
         """Return the first byte and the end of each stored range, checked headers included; None for whole files.
@@ -244,4 +246,6 @@ class Location(NamedTuple):
             return at.native(paths, held)
         own = paths if self.files is None else native_paths(self.files)
         assert own is not None, "names that lie in memory are the column's, others come with the batch"
-        return Ranges(own, self.path_id, self.offset, self.length, self.check, self.zipped, held and held[:3])
+        return Ranges(
+            own, self.path_id, self.offset, self.length, self.check, self.zipped, held and held[:3], self.prefix
+        )

@@ -16,6 +16,7 @@ from headrace.data.sources.file_kind import is_image, kind_of
 from headrace.data.sources.image_folders import open_matched
 from headrace.data.sources.memory_samples import table_of_columns, table_of_paths, table_of_records, table_of_rows
 from headrace.data.sources.path_root import FolderRoot
+from headrace.data.sources.stored_arrays import npy_column
 from headrace.data.table import SampleTable
 from headrace.errors import EmptyDatasetError, UsageError
 
@@ -43,10 +44,21 @@ def in_memory(where: Any, given: OpenArguments) -> OpenableSource | None:
 
 def _mapping(where: Mapping[str, Any], given: OpenArguments) -> OpenableSource:
     """Return a source of folders or patterns by column, or of the columns themselves."""
+    files = {name: path for name, each in where.items() if (path := _npy_path(each)) is not None}
+    where = {**where, **{name: npy_column(path, given.layout) for name, path in files.items()}}
     if all(isinstance(each, str | os.PathLike) for each in where.values()):
         paths = {name: path_of(path) for name, path in where.items()}
         return OpenableSource("what is opened", "a mapping of folders", ("stage",), partial(open_matched, paths))
-    return _held("what is opened", "columns in memory", given, partial(table_of_columns, where, given.columns))
+    make = partial(table_of_columns, where, given.columns, layout=given.layout)
+    return _held("what is opened", "columns in memory", given, make, "layout")
+
+
+def _npy_path(value: Any) -> str | None:
+    """Return the absolute path of an `.npy` that a column names; None for any other value."""
+    if not isinstance(value, str | os.PathLike):
+        return None
+    path = os.path.abspath(path_of(value))
+    return path if path.endswith(".npy") and os.path.isfile(path) else None
 
 
 def _list(where: Sequence[Any], given: OpenArguments) -> OpenableSource | None:
@@ -55,7 +67,8 @@ def _list(where: Sequence[Any], given: OpenArguments) -> OpenableSource | None:
         raise EmptyDatasetError("expected samples or paths, got an empty list. Check the pattern or query that made it")
     first, subject = where[0], "what is opened"
     if isinstance(first, Mapping):
-        return _held(subject, "dicts in memory", given, partial(table_of_records, where, given.columns))
+        of_dicts = partial(table_of_records, where, given.columns, layout=given.layout)
+        return _held(subject, "dicts in memory", given, of_dicts, "layout")
     if isinstance(first, tuple | list):
         return _held(subject, "rows in memory", given, partial(table_of_rows, where, given.columns))
     if isinstance(first, BytesLike):
@@ -85,7 +98,8 @@ def _iterable(where: Any, given: OpenArguments) -> OpenableSource:
         )
     records = where if hasattr(where, "__iter__") else (where[place] for place in range(count))
     length = count if given.length is None else given.length
-    return _held(name, "an iterable", given, partial(table_of_records, records, given.columns, length=length), "length")
+    make = partial(table_of_records, records, given.columns, length=length, layout=given.layout)
+    return _held(name, "an iterable", given, make, "length", "layout")
 
 
 def _held(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from headrace.data.array_columns import Layout
 from headrace.data.class_names import Classes
 from headrace.data.manifest.manifest_columns import check_names
 from headrace.data.remote.listing import Stores
@@ -25,10 +26,11 @@ Stem: TypeAlias = Literal["last-dot"]
 ARGUMENT_NEEDS = {
     "classes": "class folders (in a folder, a tar or a zip), or a column called label",
     "root": "a manifest, annotations or paths given in memory, which name files below it",
-    "columns": "tars, zips, a manifest or columns given in memory, of which it names or picks some",
-    "cache": "tars, zips or a manifest, whose indices it keeps",
+    "columns": "tars, zips, a manifest, arrays or columns given in memory, of which it names or picks some",
+    "cache": "tars, zips or a manifest, whose indices it keeps, or arrays to unpack",
     "stem": "tars or zips, whose members it groups",
     "index": "tars or zips in a store, whose merged index it is",
+    "layout": "arrays of images: in memory, .npy, .npz or HDF5",
     "stage": "files that can be copied: a folder, tars or zips, or a manifest with root=",
     "length": "an iterable that does not say how many samples it gives",
     "store_options": "addresses in stores, such as s3://bucket/shards/*.tar",
@@ -55,6 +57,7 @@ class OpenArguments:
     cache: Path | None = None
     stem: Stem | None = None
     index: Path | None = None
+    layout: Layout | None = None
     stage: Path | None = None
     length: int | None = None
     store_options: Mapping[str, Any] | None = None
@@ -81,6 +84,8 @@ class OpenArguments:
                 local_path(folder, f"a folder as {name}=")
         if self.stem not in (None, "last-dot"):
             raise UsageError(f"stem: expected None or 'last-dot', got {self.stem!r}")
+        if self.layout not in (None, "NHWC", "NCHW"):
+            raise UsageError(f"layout: expected None, 'NHWC' or 'NCHW', got {self.layout!r}")
         length: object = self.length
         if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 1):
             raise UsageError(f"length: expected how many samples the iterable gives, 1 or more, got {length!r}")

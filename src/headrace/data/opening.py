@@ -18,6 +18,7 @@ from headrace.data.archives.archive_table import choose_columns, open_archives
 from headrace.data.archives.merged_index import MergedIndex, open_merged_index
 from headrace.data.archives.tar_index import TAR
 from headrace.data.archives.zip_index import ZIP
+from headrace.data.array_columns import Layout
 from headrace.data.class_names import Classes, keep_classes
 from headrace.data.dataset import Dataset
 from headrace.data.manifest import open_manifest
@@ -45,6 +46,7 @@ from headrace.data.sources.memory_samples import table_of_paths
 from headrace.data.sources.pack_source import INDEX, find_pack, shards_among
 from headrace.data.sources.path_root import FolderRoot, Root
 from headrace.data.sources.repository_files import files_of_split
+from headrace.data.sources.stored_arrays import open_arrays
 from headrace.data.storage.open_file import FilePath, StoredPath, file_name
 from headrace.data.storage.paths import resolve_paths
 from headrace.data.table import SampleTable
@@ -69,6 +71,7 @@ def open(  # noqa: A001  # its public name
     cache: Path | None = None,
     stem: Stem | None = None,
     index: Path | None = None,
+    layout: Layout | None = None,
     stage: Path | None = None,
     length: int | None = None,
     store_options: Mapping[str, Any] | None = None,
@@ -92,9 +95,12 @@ def open(  # noqa: A001  # its public name
     - a mapping such as `{"image": "images/", "mask": "masks/*_mask.png"}`: folders or patterns; files match by stem;
     - COCO annotations (`.json`): one sample per image, with lists of captions, or of boxes and labels;
     - a folder that Hugging Face datasets' `save_to_disk` wrote;
+    - arrays (`.npz`, HDF5): one sample per row, one column per array; an `.npy` [N, H, W, C] or [N, C, H, W] is the
+      column `image`. Image fields read their rows as images;
     - images: a pattern (`photos/*.jpg`), or a list of paths (column `image`);
     - samples in memory: a list of (path, label), as torchvision's `samples`; a dict of columns, which are lists or
-      arrays of numbers, texts, paths or bytes; a list of dicts; or an iterable of dicts, which is read to its end;
+      arrays of numbers, texts, paths or bytes, `.npy` files, or images as arrays [N, H, W], [N, H, W, C] or
+      [N, C, H, W]; a list of dicts; or an iterable of dicts, which is read to its end;
     - a pandas or polars DataFrame, a pyarrow Table, or a `datasets.Dataset`, whose Arrow data is read in place.
 
     Files, patterns and folders of images or rows may be in stores: `s3://bucket/shards/*.tar`, `s3://bucket/train/`,
@@ -117,6 +123,7 @@ def open(  # noqa: A001  # its public name
     `index`: for archives in stores, the address or path of the merged index that `headrace index --to` wrote. It is
     fetched once per node, and a pattern's listing is the only other request. Raises ChangedError if an archive changed
     since.
+    `layout`: "NHWC" or "NCHW", for arrays of images [N, 3, W, 3] or the like, which may be either.
     `length`: number of samples of an iterable without `len`; any other number is an error.
     `stage`: folder on a faster file system, such as `/dev/shm/NAME`. Everything is copied there first unless already
     there; one process copies and the others wait. Samples and their identity stay the same, so a state saved without
@@ -137,6 +144,7 @@ def open(  # noqa: A001  # its public name
         cache=cache,
         stem=stem,
         index=index,
+        layout=layout,
         stage=stage,
         length=length,
         store_options=store_options,
@@ -340,6 +348,21 @@ def _annotations(paths: Sequence[FilePath], _: FileKind, given: OpenArguments) -
     return OpenableSource(file_name(paths[0]), what, takes, lambda: open_coco(paths[0], root_of(paths, given)))
 
 
+def _arrays(paths: Sequence[FilePath], kind: FileKind, given: OpenArguments) -> OpenableSource:
+    path = paths[0]
+    if len(paths) > 1 or not isinstance(path, str):
+        raise UsageError(
+            f"expected one local file of arrays, got {kind.words}, {path}, of {len(paths):,}. Open each alone"
+        )
+
+    def open_file() -> SampleTable:
+        root = root_of(paths, given)
+        return open_arrays(path, given.columns, root=root, cache=given.cache_folder, layout=given.layout)
+
+    takes = ("root", "columns", "cache", "classes", "layout")
+    return OpenableSource(file_name(path), kind.words, takes, open_file, labelled=True)
+
+
 def _archives(
     paths: Sequence[FilePath],
     kind: FileKind,
@@ -378,6 +401,7 @@ def _archives(
 _SOURCES: Mapping[Kind, Callable[[Sequence[FilePath], FileKind, OpenArguments], OpenableSource]] = {
     **dict.fromkeys(ROW_KINDS, _rows),
     "json": _annotations,
+    "arrays": _arrays,
     "tar": _archives,
     "zip": _archives,
 }

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from headrace.data.columns import ByteColumn, Column, TextColumn
+from headrace.data.columns import ByteColumn, Column, ListColumn, TextColumn
 from headrace.data.location import MISSING
 from headrace.data.storage.strings import Ints, Strings
 from headrace.errors import ChangedError, HeadraceError, NotFoundError, OutsideRootError, ReadError, UsageError
@@ -121,12 +121,17 @@ class SampleTable:
         return SampleTable, tuple(getattr(self, field.name) for field in fields(self))
 
     def bytes_of(self, name: str) -> ByteColumn:
-        """Return a column of bytes, or of the files that its texts name. Raises UsageError for any other column."""
+        """Return a column of bytes, of the files that its texts name, or of arrays as `.npy` files.
+
+        Raises UsageError for any other column.
+        """
         column = self.columns.get(name)
         if isinstance(column, ByteColumn):
             return column
         if isinstance(column, TextColumn) and self.root is not None:
             return self._named.setdefault(name, self.root.column(column.strings))
+        if isinstance(column, ListColumn) and (arrays := column.as_bytes) is not None:
+            return arrays
         names = ", ".join(key for key in self.columns if self.has_bytes(key))
         got = f"a column of {column.kind}s" if column is not None else "no such column"
         raise UsageError(f"expected the name of a column of bytes ({names}), got {name!r}: {got} in {self.source}")
@@ -143,6 +148,8 @@ class SampleTable:
     def has_bytes(self, name: str) -> bool:
         """Return True if `bytes_of` returns a column."""
         column = self.columns.get(name)
+        if isinstance(column, ListColumn):
+            return column.as_bytes is not None
         return isinstance(column, ByteColumn) or (isinstance(column, TextColumn) and self.root is not None)
 
     @cached_property

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from headrace.data import (
     ITEM,
+    ArrayColumn,
     ByteColumn,
     BytesListColumn,
     Dataset,
@@ -37,7 +38,7 @@ from headrace.loader.batch_values import part_name
 from headrace.loader.decoding.arrays import check_held
 from headrace.loader.decoding.detection import GEOMETRY_PARTS, beside_name, resolve_points
 from headrace.loader.decoding.image_lists import COUNTS
-from headrace.loader.decoding.pixels import parts_of
+from headrace.loader.decoding.pixels import expect_pixels, parts_of
 from headrace.loader.decoding.texts import IDS, MASK
 from headrace.loader.decoding.texts import PARTS as PACKED_PARTS
 from headrace.loader.recipe import FieldColumns, draws_view
@@ -95,9 +96,13 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
                 raise UsageError(
                     f"field {name!r}: expected a column of bytes or of paths, got the {column.kind}s of {column_name!r}"
                 )
+            if isinstance(column, ArrayColumn):
+                expect_pixels(name, field, column)
             dataset.expect_files(column_name)
             images.append((name, field, column_name))
-        elif isinstance(column, ByteColumn) or (isinstance(field, Array) and dataset.has_bytes(column_name)):
+        elif isinstance(column, ByteColumn) or (
+            isinstance(field, Array) and isinstance(column, TextColumn) and dataset.has_bytes(column_name)
+        ):
             dataset.expect_files(column_name)
             raws.append((name, field, column_name))
         elif isinstance(column, BytesListColumn):

@@ -188,6 +188,18 @@ def _scaled(width: int, height: int, short_side: int) -> tuple[int, int]:
     return short_side, int(short_side * height / width)
 
 
+def png_of(data: bytes) -> bytes:
+    """Return the pixels of an `.npy` of uint8 or uint16, which `ArrayColumn.holds_pictures` has found, as a PNG."""
+    from PIL import Image
+
+    pixels = np.load(io.BytesIO(data))
+    if pixels.ndim == 3 and pixels.shape[2] not in (1, 3):
+        pixels = np.moveaxis(pixels, 0, -1)
+    target = io.BytesIO()
+    Image.fromarray(pixels[:, :, 0] if pixels.shape[2:] == (1,) else np.ascontiguousarray(pixels)).save(target, "PNG")
+    return target.getvalue()
+
+
 def netpbm(pixels: NDArray[np.uint8]) -> bytes:
     """Return a binary PPM of uint8 pixels [H, W, 3]."""
     height, width, _ = pixels.shape

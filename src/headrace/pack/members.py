@@ -13,6 +13,7 @@ import numpy as np
 
 from headrace.data import (
     ArchiveColumn,
+    ArrayColumn,
     ByteColumn,
     BytesListColumn,
     Column,
@@ -31,7 +32,7 @@ from headrace.data import (
     unlisted,
 )
 from headrace.errors import DatasetError, HeadraceError, NotFoundError, OutsideRootError, ReadError, UsageError
-from headrace.pack.conversion import ImageConverter
+from headrace.pack.conversion import ImageConverter, png_of
 
 Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 _MOST_MEMBERS = 120
@@ -88,8 +89,10 @@ def _same_members(name: str, columns: Mapping[str, Column]) -> tuple[str, ...]:
 
 
 def _has_files(dataset: Dataset, name: str) -> bool:
-    """Return True for bytes, and for texts that name files: at least one of a few looked for."""
+    """Return True for bytes, pictures in arrays, and texts that name files: at least one of a few looked for."""
     column = dataset.columns[name]
+    if isinstance(column, ArrayColumn):
+        return column.holds_pictures
     if not isinstance(column, TextColumn) or not dataset.has_bytes(name):
         return isinstance(column, ByteColumn)
     try:
@@ -143,11 +146,15 @@ class SampleReader:
         return tuple(each for each in self.schema if each.kind != "bytes")
 
     def read(self, name: str, index: int) -> bytes | None:
-        """Return the source's bytes of a column, None if the sample has none. Raises as `Dataset.read` does."""
+        """Return the source's bytes of a column, None if the sample has none. Raises as `Dataset.read` does.
+
+        A row of an array is a PNG.
+        """
         try:
-            return self.dataset.read(name, index)
+            data = self.dataset.read(name, index)
         except KeyError:
             return None
+        return png_of(data) if isinstance(self.dataset.columns[name], ArrayColumn) else data
 
     def try_members(self, index: int, values: Sequence[PackMember]) -> list[PackMember] | HeadraceError:
         """Return the converted members of the sample at `index` and its `values`, or the error of a bad sample.

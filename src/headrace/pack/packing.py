@@ -277,7 +277,7 @@ def expect_target(reader: SampleReader, folder: PackFolder) -> None:
     folder.expect_writable()
     target = _settled(folder.place)
     for name in reader.files if len(reader.dataset) else ():
-        column = reader.dataset.columns[name]
+        column = reader.dataset.table.bytes_of(name)
         if isinstance(column, BytesInMemory):
             continue
         listed = column.folder if isinstance(column, FileColumn) else None

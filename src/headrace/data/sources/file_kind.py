@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -60,7 +61,7 @@ def is_image_name(name: bytes) -> bool:
 
 
 Kind: TypeAlias = Literal[
-    "tar", "zip", "parquet", "arrow file", "arrow stream", "manifest", "json", "image", "compressed", "other"
+    "tar", "zip", "parquet", "arrow file", "arrow stream", "manifest", "json", "arrays", "image", "compressed", "other"
 ]
 
 _HEAD_BYTES = 1024
@@ -98,7 +99,6 @@ _BRANDS = {
 _RIFF = {b"WEBP": "a WebP image"}
 
 _OTHERS = {
-    b"\x89HDF\r\n\x1a\n": ("an HDF5 file", "Read it in your own Dataset, with headrace.ThreadDataLoader"),
     b"SQLite format 3\0": ("an SQLite database", "Write the rows to a .parquet or .csv"),
     b"%PDF-": ("a PDF", "Name images"),
     b"Obj\x01": ("an Avro file", "Write the rows to a .parquet"),
@@ -132,8 +132,12 @@ _MEDIA_SUFFIXES = frozenset((
     ".wav", ".mp3", ".flac", ".ogg", ".opus", ".m4a", ".aac",
 ))  # fmt: skip
 _RIFF_MEDIA = {b"AVI ": "an AVI video", b"WAVE": "a WAV audio file"}
-_NAMED: dict[str, Kind] = {".tar": "tar", ".zip": "zip", ".parquet": "parquet", ".json": "json"}
+_NAMED: dict[str, Kind] = {
+    ".tar": "tar", ".zip": "zip", ".parquet": "parquet", ".json": "json", ".h5": "arrays", ".hdf5": "arrays",
+}  # fmt: skip
 _ARROW_ADVICE = "Open the folder that save_to_disk wrote, or write a .parquet"
+_OF_IMAGES = re.compile(rb"^\x93NUMPY.{4,6}\{[^}]*'shape': \((\d+, ){3}\d+\)", re.DOTALL)
+"""Header of an array [N, H, W, C] or [N, C, H, W]: an `.npy` of fewer dimensions is an image."""
 _LMDB_AT, _LMDB = 16, b"\xde\xc0\xef\xbe"
 
 
@@ -148,6 +152,7 @@ class FileKind:
 
 _BY_MAGIC = {
     **dict.fromkeys((b"PK\x03\x04", b"PK\x05\x06"), FileKind("zip", "a zip")),
+    b"\x89HDF\r\n\x1a\n": FileKind("arrays", "an HDF5 file"),
     b"PAR1": FileKind("parquet", "a parquet file"),
     b"ARROW1\0\0": FileKind("arrow file", "an Arrow file", _ARROW_ADVICE),
     **{magic: FileKind("image", words) for magic, words in _IMAGES.items()},
@@ -187,6 +192,10 @@ def _kind(suffix: str, head: bytes) -> FileKind:
     """Return the kind of a file by its lower-case suffix and its first bytes."""
     if suffix in TEXT_SUFFIXES and (is_text(head) or _by_bytes(head) is None):
         return FileKind("manifest", f"a {suffix} manifest")
+    if suffix == ".npz" and head.startswith(b"PK"):
+        return FileKind("arrays", "an .npz")
+    if suffix == ".npy" and _OF_IMAGES.search(head):
+        return FileKind("arrays", "an .npy of images")
     return _by_bytes(head) or _by_ending(suffix, head)
 
 

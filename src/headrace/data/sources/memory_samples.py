@@ -10,11 +10,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from headrace.data.array_columns import Layout, array_in_memory, npy_header, with_channels_last
 from headrace.data.byte_columns import BytesLike, GrowingBytes, MemoryColumn
 from headrace.data.class_names import names_text
 from headrace.data.columns import BytesInMemory, BytesListColumn, Column, HeldColumn, ListColumn
@@ -29,14 +30,17 @@ from headrace.stores import show_address
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    NewColumn: TypeAlias = MemoryColumn | BytesListColumn | ListColumn | pa.ChunkedArray
+    """Column of values from the user; Arrow arrays become columns together."""
+
 
 _NUMBERS = "biuf"
 _SHOWN_CHARACTERS = 80
 _EXPECTED = "numbers, texts, paths, bytes, or lists or arrays of numbers, of texts or of bytes"
 
 
-def columns_of(values: Mapping[str, Any]) -> tuple[dict[str, Column], int]:
-    """Return columns of the same names, and their number of rows.
+def columns_of(values: Mapping[str, Any], layout: Layout | None = None) -> tuple[dict[str, Column], int]:
+    """Return columns of the same names, and their number of rows. `layout` is that of images in arrays.
 
     Raises UsageError for columns of unequal lengths or unsupported values, EmptyDatasetError for no rows.
     """
@@ -46,7 +50,7 @@ def columns_of(values: Mapping[str, Any]) -> tuple[dict[str, Column], int]:
     for name, each in values.items():
         if not isinstance(name, str) or not name:
             raise UsageError(f"expected names of columns as texts, got {name!r}")
-        column = each if isinstance(each, BytesInMemory) else _column(name, each)
+        column = each if isinstance(each, BytesInMemory | ListColumn) else _column(name, each, layout)
         if isinstance(column, BytesInMemory):
             made[name], lengths[name] = column, len(column.length)
         elif isinstance(column, BytesListColumn | ListColumn):
@@ -101,19 +105,19 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
 
 
-def _column(name: str, values: Any) -> MemoryColumn | BytesListColumn | ListColumn | pa.ChunkedArray:
+def _column(name: str, values: Any, layout: Layout | None) -> NewColumn:
     if isinstance(values, list | tuple):
-        return _of_items(name, values)
+        return _of_items(name, values, layout)
     if isinstance(values, np.ndarray):
-        return _of_numpy(name, values)
+        return _of_numpy(name, values, layout)
     _expect_sequence(name, values)
     import pyarrow as pa
 
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return _of_arrow(pa.chunked_array([values]) if isinstance(values, pa.Array) else values)
     if hasattr(values, "__array__"):  # torch tensors, pandas series
-        return _of_numpy(name, np.asarray(values))
-    return _of_items(name, list(values))
+        return _of_numpy(name, np.asarray(values), layout)
+    return _of_items(name, list(values), layout)
 
 
 def _expect_sequence(name: str, values: Any) -> None:
@@ -122,22 +126,24 @@ def _expect_sequence(name: str, values: Any) -> None:
         raise UsageError(f"column {name!r}: expected a list or an array, got {shown(values)}")
 
 
-def _of_numpy(name: str, array: npt.NDArray[Any]) -> MemoryColumn | BytesListColumn | ListColumn | pa.ChunkedArray:
+def _of_numpy(name: str, array: npt.NDArray[Any], layout: Layout | None) -> NewColumn:
     if array.ndim == 1 and array.dtype.kind not in _NUMBERS:
-        return _of_items(name, array.tolist())
+        return _of_items(name, array.tolist(), layout)
     if array.ndim == 0 or array.dtype.kind not in _NUMBERS:
         raise UsageError(f"column {name!r}: expected {_EXPECTED}, got an array of {array.dtype}, {list(array.shape)}")
     if array.ndim == 1:
         import pyarrow as pa
 
         return pa.chunked_array([pa.array(array)])
+    if array.ndim > 2:
+        return array_in_memory(with_channels_last(name, array, layout))
     # Use a read-only array in place: it may be mapped from a file.
     items = np.ascontiguousarray(array) if not array.flags.writeable else array.copy(order="C")
     offsets = np.arange(len(items) + 1, dtype=np.uint64) * np.uint64(items.shape[1])
     return ListColumn(offsets, items.reshape(items.shape[0] * items.shape[1], *items.shape[2:]))
 
 
-def _of_items(name: str, items: Sequence[Any]) -> MemoryColumn | BytesListColumn | ListColumn | pa.ChunkedArray:
+def _of_items(name: str, items: Sequence[Any], layout: Layout | None) -> NewColumn:
     """Return the column that fits the first item that is not None."""
     first = next((item for item in items if item is not None), None)
     if isinstance(first, BytesLike):
@@ -162,7 +168,7 @@ def _of_items(name: str, items: Sequence[Any]) -> MemoryColumn | BytesListColumn
     if _is_list(first):
         _expect_each(name, items, _is_list, "a list")
         of_texts = any(isinstance(part, str) for item in items if item is not None for part in item)
-        return _of_arrow_items(name, items) if of_texts else _of_arrays(name, items)
+        return _of_arrow_items(name, items) if of_texts else _of_arrays(name, items, layout)
     return _of_arrow_items(name, items)
 
 
@@ -199,7 +205,7 @@ def _of_bytes_lists(name: str, items: Sequence[Any]) -> BytesListColumn:
     return BytesListColumn(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), grown.column())
 
 
-def _of_files(name: str, items: Sequence[Any]) -> MemoryColumn | BytesListColumn | ListColumn | pa.ChunkedArray:
+def _of_files(name: str, items: Sequence[Any]) -> NewColumn:
     """Return the bytes, or else the paths, of dicts with both, such as Hugging Face images."""
     _expect_each(name, items, lambda item: isinstance(item, Mapping), "{'bytes', 'path'}")
     data = [None if item is None else item.get("bytes") for item in items]
@@ -215,12 +221,19 @@ def _of_files(name: str, items: Sequence[Any]) -> MemoryColumn | BytesListColumn
     return _of_bytes(name, data)
 
 
-def _of_arrays(name: str, items: Sequence[Any]) -> ListColumn:
+def _of_arrays(name: str, items: Sequence[Any], layout: Layout | None) -> ListColumn | MemoryColumn:
     """Return arrays of numbers that may differ in the first dimension, such as boxes float32[m, 4]."""
     try:
         arrays = [np.asarray([] if item is None else item) for item in items]
     except (ValueError, TypeError) as error:
         raise UsageError(f"column {name!r}: expected {_EXPECTED}, got lists of unequal lengths: {error}") from error
+    images = [array for array in arrays if array.ndim in (2, 3) and array.dtype == np.uint8 and array.size]
+    if len(images) == len(arrays):
+        shapes = {array.shape for array in arrays}
+        if len(shapes) == 1:
+            return array_in_memory(with_channels_last(name, np.stack(arrays), layout))
+        if len({shape[1:] for shape in shapes}) > 1:
+            return _of_sizes(name, arrays, layout)
     rest = next((array.shape[1:] for array in arrays if array.size), ())
     for row, array in enumerate(arrays):
         if array.size and (array.shape[1:] != rest or array.dtype.kind not in _NUMBERS):
@@ -236,7 +249,16 @@ def _of_arrays(name: str, items: Sequence[Any]) -> ListColumn:
     return ListColumn(offsets, np.concatenate([np.empty((0, *rest), kind), *parts]))
 
 
-def _of_arrow_items(name: str, items: Sequence[Any]) -> MemoryColumn | BytesListColumn | ListColumn | pa.ChunkedArray:
+def _of_sizes(name: str, images: Sequence[npt.NDArray[Any]], layout: Layout | None) -> MemoryColumn:
+    """Return images of several sizes as `.npy` files in memory."""
+    grown = GrowingBytes()
+    for image in images:
+        pixels = np.ascontiguousarray(with_channels_last(name, image[None], layout)[0])
+        grown.add(npy_header(pixels.shape, pixels.dtype).tobytes() + pixels.tobytes())
+    return grown.column()
+
+
+def _of_arrow_items(name: str, items: Sequence[Any]) -> NewColumn:
     import pyarrow as pa
 
     try:
@@ -304,7 +326,9 @@ def table_of_rows(rows: Sequence[Any], names: Sequence[str] | None, *, root: Pat
     return replace(table, columns={**table.columns, **labels})
 
 
-def table_of_columns(values: Mapping[str, Any], names: Sequence[str] | None, *, root: PathRoot) -> SampleTable:
+def table_of_columns(
+    values: Mapping[str, Any], names: Sequence[str] | None, *, root: PathRoot, layout: Layout | None = None
+) -> SampleTable:
     """Return one sample per row of columns of equal length; `names` selects columns.
 
     Texts name files if a field reads them as paths. Raises as `columns_of` does.
@@ -312,7 +336,7 @@ def table_of_columns(values: Mapping[str, Any], names: Sequence[str] | None, *, 
     for name in names or ():
         if name not in values:
             raise UsageError(f"columns: expected names of columns in memory ({names_text(list(values))}), got {name!r}")
-    columns, rows = columns_of(values if names is None else {name: values[name] for name in names})
+    columns, rows = columns_of(values if names is None else {name: values[name] for name in names}, layout)
     source = f"{len(columns):,} columns in memory" if len(columns) > 1 else "a column in memory"
     key = find_key({name: column.kind for name, column in columns.items()}, of_texts=True)
     keys = key_strings(None if key is None else columns[key], rows)
@@ -322,7 +346,12 @@ def table_of_columns(values: Mapping[str, Any], names: Sequence[str] | None, *, 
 
 
 def table_of_records(
-    records: Iterable[Any], names: Sequence[str] | None, *, root: PathRoot, length: int | None = None
+    records: Iterable[Any],
+    names: Sequence[str] | None,
+    *,
+    root: PathRoot,
+    length: int | None = None,
+    layout: Layout | None = None,
 ) -> SampleTable:
     """Return one sample per dict of an iterable, which is read to its end. Missing keys become missing values.
 
@@ -356,7 +385,7 @@ def table_of_records(
         )
     if not count:
         raise EmptyDatasetError("expected samples, got an iterable that gives none")
-    table = table_of_columns({name: column.values() for name, column in grown.items()}, names, root=root)
+    table = table_of_columns({name: column.values() for name, column in grown.items()}, names, root=root, layout=layout)
     origin = ManifestOrigin([ManifestRows("the samples in memory", count, None)])
     return replace(table, source=f"{count:,} samples in memory", origin=origin)
 

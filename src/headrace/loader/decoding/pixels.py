@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from headrace import _core
 from headrace._core import Limits
 from headrace.augment import compile_augment
-from headrace.data import MOST_PIXEL_BYTES, array_files, open_picture, picture_size
+from headrace.data import MOST_PIXEL_BYTES, ArrayColumn, array_files, open_picture, picture_size
 from headrace.errors import UsageError
 from headrace.fields import MOST_FINITE, Depth, Image, Mask, Normals, Spatial
 from headrace.loader.batch_memory import tensor_over
@@ -259,6 +259,8 @@ def decode_declined(data: bytes, field: Spatial, limits: Limits) -> NDArray[np.g
     installed.
     """
     if isinstance(field, Image) and not field.wide:
+        if array_files.holds_array(data):
+            return _picture(array_files.read_array(data, limits))
         return pillow.decode_picture(data, field, limits)
     if isinstance(field, Image):
         count = field.channel_count
@@ -284,8 +286,8 @@ def decode_bytes(data: bytes, field: Spatial, limits: Limits) -> int:
 def declined_size(data: bytes, field: Spatial, limits: Limits) -> tuple[int, int]:
     """Return (width, height) from the header; (0, 0) if no header can be read within `limits`."""
     wide = isinstance(field, Image) and field.wide
-    if array_files.holds_array(data) and (wide or not isinstance(field, Image)):
-        return array_files.array_size(data, field.channel_count if isinstance(field, Image) else None)
+    if array_files.holds_array(data):
+        return array_files.array_size(data, field.channel_count if isinstance(field, Image) and wide else None)
     found = picture_size(data, exif=field.exif, limits=limits)
     by_bands = wide and found == (0, 0) and array_files.is_tiff(data) and "TIFF" in limits.formats
     return array_files.tiff_size(data) if by_bands else found
@@ -310,6 +312,29 @@ def has_varying_alpha(data: bytes, limits: Limits) -> bool:
         raise
     except Exception:  # Pillow's plugins raise anything; decoding has its own errors
         return False
+
+
+_PICTURE = "an image of uint8, [H, W], [H, W, 3] or [3, H, W]"
+
+
+def expect_pixels(name: str, field: Spatial, column: ArrayColumn) -> None:
+    """Raise UsageError for an array column whose rows are no images of the field."""
+    dtype, shape = column.dtype, column.row_shape
+    has_channels = len(shape) == 2 or (len(shape) == 3 and {shape[0], shape[2]} & {1, 3})
+    if isinstance(field, Image) and not field.wide and (dtype != np.uint8 or not has_channels):
+        raise UsageError(
+            f"field {name!r}: expected {_PICTURE}, got rows of {dtype} {list(shape)}. Convert them to uint8, or read "
+            f"them with Image(dtype='float32', channels=…)"
+        )
+    if len(shape) not in (2, 3) or dtype.kind not in "buif":
+        raise UsageError(f"field {name!r}: expected images [H, W] or [H, W, C], got rows of {dtype} {list(shape)}")
+
+
+def _picture(values: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Return the pixels of a picture of 8 bits as [H, W, C]. Raises ValueError for any other array."""
+    if values.dtype != np.uint8:
+        raise ValueError(f"expected {_PICTURE}, got an array of {values.dtype}; name its type with Image(dtype=…)")
+    return _core_layout(values, channels=3 if values.ndim == 3 and values.shape[0] == 3 else 1, whole=True)
 
 
 def _bands(values: NDArray[np.generic], count: int) -> NDArray[np.generic]:
