@@ -58,9 +58,8 @@ def test_heic_names_its_package(tmp_path, monkeypatch):
 def test_heic_is_decoded_by_its_plugin(tmp_path):
     """In a process of its own, which loads the plugin for itself."""
     plugin = pytest.importorskip("pillow_heif")
-    image = PIL.Image.fromarray(photograph(1, 60, 40))
-    plugin.from_pillow(image).save(tmp_path / "a.heic", quality=100)
-    (batch,) = load(tmp_path)
+    plugin.from_pillow(photograph(1, 60, 40)).save(tmp_path / "a.heic", quality=100)
+    (batch,) = load(tmp_path, view=None)
     expected = np.asarray(plugin.open_heif(tmp_path / "a.heic").to_pillow().convert("RGB"))
     np.testing.assert_array_equal(np.asarray(batch["image"][0]).transpose(1, 2, 0), expected)
 

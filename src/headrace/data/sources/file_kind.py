@@ -51,7 +51,8 @@ IMAGE_EXTENSIONS = (
     "jpg", "jpeg", "jpe", "jfif", "png", "webp", "avif", "bmp", "gif", "tif", "tiff",
     "ppm", "pgm", "pbm", "pnm", "y4m", "jp2", "j2k", "heic", "heif",
 )  # fmt: skip
-"""Image extensions in lower case, in lookup order for a tar sample's `image`; Pillow opens all but y4m."""
+"""Image extensions in lower case, in lookup order for a tar sample's `image`; Pillow opens all but y4m, and
+heic and heif by a plugin."""
 
 _IMAGE_SUFFIXES = tuple(f".{extension}".encode() for extension in IMAGE_EXTENSIONS)
 
