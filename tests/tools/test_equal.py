@@ -497,3 +497,17 @@ def test_a_script_that_is_not_there() -> None:
     assert found.exit_code == 1
     assert isinstance(found.exception, UsageError)
     assert "BEFORE: expected a script, got none.py" in str(found.exception)
+
+
+def test_several_images_a_sample_are_compared_sample_by_sample():
+    def batches(lost=None):
+        counts = [2, 0, 3, 1]
+        images = np.random.default_rng(0).integers(0, 255, (6, 3, 8, 8), np.uint8)
+        if lost is not None:
+            images[lost] = 0
+        return [{"images": images, "images_counts": np.array(counts), "key": ["a", "b", "c", "d"]}]
+
+    same = judge(observe("one", batches()), observe("other", batches()))
+    assert not same.differences
+    other = judge(observe("one", batches()), observe("other", batches(lost=4)))
+    assert [difference.leaf for difference in other.differences] == ["images"]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from hashlib import blake2b
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,8 @@ THUMBNAIL = 48
 SMALLER = -math.log(0.9) / 2
 """Logarithm of the sides of windows by those of 10 % less area."""
 _NUMBERS = "biuf"
+_COUNTS = "_counts"
+"""End of the name of the counts beside a leaf with several values a sample, as `hr.Images` has."""
 """Kinds of dtypes whose values are numbers."""
 
 
@@ -144,9 +146,11 @@ def _timed(loader: Iterable[Any], epoch: EpochObservation) -> Iterator[Any]:
 def batch_size_of(batch: Any) -> int | None:
     """Return the number of samples in a batch; None if it cannot be determined.
 
-    For a dict, tuple or list, it is the length of the first tensor, array or list inside; otherwise, and for a list
-    of dicts with numbers or texts, the batch's own length.
+    For a dict, tuple or list, it is the length of the first tensor, array or list inside, other than one with counts
+    beside it (`hr.Images`); otherwise, and for a list of dicts with numbers or texts, the batch's own length.
     """
+    if isinstance(batch, Mapping):
+        batch = {name: value for name, value in batch.items() if f"{name}{_COUNTS}" not in batch}
     if isinstance(batch, list | tuple) and any(
         isinstance(value, int | float | str) for one in batch if isinstance(one, Mapping) for value in one.values()
     ):
@@ -174,7 +178,7 @@ def leaves_of(batch: Any, size: int, path: str = "") -> Iterator[tuple[str, Any]
     if _is_of_dicts(batch, size):
         parts = [(str(key), _PerSample(one.get(key) for one in batch)) for key in dict.fromkeys(chain(*batch))]
     elif isinstance(batch, Mapping):
-        parts = [(str(key), value) for key, value in batch.items()]
+        parts = [(str(key), _by_sample(value, batch.get(f"{key}{_COUNTS}"))) for key, value in batch.items()]
     elif hasattr(batch, "_fields"):
         parts = list(zip(batch._fields, batch, strict=True))
     elif isinstance(batch, tuple | list) and not _is_leaf(batch, size):
@@ -184,6 +188,14 @@ def leaves_of(batch: Any, size: int, path: str = "") -> Iterator[tuple[str, Any]
         return
     for name, value in parts:
         yield from leaves_of(value, size, f"{path}.{name}" if path else name)
+
+
+def _by_sample(values: Any, counts: Any) -> Any:
+    """Return a list with the part of each sample, if `counts` has the length of each in `values`."""
+    if counts is None:
+        return values
+    ends = list(accumulate(map(int, counts)))
+    return _PerSample(values[end - int(count) : end] for count, end in zip(counts, ends, strict=True))
 
 
 class _PerSample(list[Any]):
