@@ -26,6 +26,8 @@ VIEWS = {
     "RandomResizedCrop": hr.RandomResizedCrop(32, flip=0.5),
     "RandomCrop": hr.RandomCrop((64, 72), padding=4, pad_if_needed=True, flip=0.5),
     "Letterbox": hr.Letterbox((50, 50), flip=0.5),
+    "turned": [hr.Letterbox((50, 50), flip=0.5), hr.RandomQuarterTurn()],
+    "turned first": [hr.RandomQuarterTurn(), hr.RandomCrop((64, 72), pad_if_needed=True, flip=0.5)],
     "both flips": [hr.Resize((40, 40)), hr.RandomHorizontalFlip(0.5), hr.RandomVerticalFlip(0.5)],
 }
 
@@ -197,6 +199,7 @@ def test_a_flat_map_becomes_the_lower_end(tmp_path):
 
 
 def normals_of(values, cut_by):
+    values = values[..., [1, 0, 2]] if cut_by["transposed"] else values
     values = dense.nearest(values, cut_by, 0) * np.array(
         [-1 if cut_by["hflip"] else 1, -1 if cut_by["vflip"] else 1, 1], np.float32
     )
