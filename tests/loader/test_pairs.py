@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 
 import battery
 import numpy as np
 import pytest
+from docs_pages import DOCS
 from PIL import Image, ImageOps
 
 import headrace as hr
@@ -179,6 +181,19 @@ def test_the_view_is_drawn_from_the_field_of_scale_1(tmp_path):
         load(dataset, 2, fields=given, view_from="large")
     with pytest.raises(UsageError, match="field 'large': expected another field of pixels of scale 1"):
         load(dataset, 2, fields={"large": hr.Image(scale=2)})
+
+
+def test_the_example_of_the_page(tmp_path, monkeypatch):
+    for folder, side in (("lq", 70), ("gt", 280)):
+        (tmp_path / folder).mkdir()
+        for number in range(16):
+            Image.new("RGB", (side, side)).save(tmp_path / folder / f"{number}.png")
+    monkeypatch.chdir(tmp_path)
+    section = (DOCS / "loader.md").read_text().split("### Pairs of two resolutions")[1]
+    names = {"hr": hr}
+    exec(re.findall(r"```python\n(.*?)```", section, re.DOTALL)[0], names)
+    (batch,) = names["loader"]
+    assert [tuple(batch[name].shape) for name in ("lq", "gt")] == [(16, 3, 64, 64), (16, 3, 256, 256)]
 
 
 @pytest.mark.parametrize("make", [
