@@ -226,6 +226,24 @@ def test_normals_of_floats(tmp_path):
     np.testing.assert_array_equal(batch["normals"][0], normals_of(values, cut_by))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+def test_normals_whose_y_points_up_turn_like_those_whose_y_points_down(tmp_path, dtype):
+    down = np.random.default_rng(2).integers(1, 255, (31, 31, 3))
+    up = down * [1, -1, 1] + [0, 255 if dtype is np.uint8 else 0, 0]
+    files = [
+        encode(Image.fromarray(each.astype(dtype)), "PNG") if dtype is np.uint8 else npy(each.astype(dtype))
+        for each in (down, up)
+    ]
+    dataset = one_sample(tmp_path, down=files[0], up=files[1])
+    fields = {"down": hr.Normals(), "up": hr.Normals(y="up"), "view": hr.Geometry()}
+    views = set()
+    for seed in range(20):
+        (batch,) = load(dataset, fields, [hr.RandomCrop(30, flip=0.5), hr.RandomQuarterTurn()], batch_size=1, seed=seed)
+        np.testing.assert_array_equal(batch["up"][0], batch["down"][0] * np.float32([1, -1, 1])[:, None, None])
+        views.add((*batch["view"]["flip"][0].tolist(), bool(batch["view"]["transposed"][0])))
+    assert len(views) > 6
+
+
 def test_a_nearest_image_is_cut_as_its_mask(scenes, view):
     check(
         scenes, {"rgb": hr.Image(filter="nearest")}, view, "rgb",
