@@ -160,7 +160,8 @@ void run(Input input) {
             require(!size || (size->width == drawn.width && size->height == drawn.height), "the output's known size");
             if (!set_size(options.format, drawn.width, drawn.height, sources)) return;
         } catch (const Fault& fault) {
-            require(fault.code == Code::view, "no other fault: " + std::string(fault.what()));
+            require(fault.code == Code::view || fault.code == Code::unfit,
+                    "no other fault: " + std::string(fault.what()));
             return;
         }
     }
