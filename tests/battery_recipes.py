@@ -127,7 +127,7 @@ def _jitter(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     return sample | {"jitter": rng.random(2)}
 
 
-VIEW = hr.RandomResizedCrop(24, flip=0.5)
+VIEW = [hr.RandomResizedCrop(24, flip=0.5), hr.RandomQuarterTurn()]
 SCALES = hr.RandomScale((16, 20), long_max=32, multiple_of=4, flip=0.5)
 BY_ASPECT = hr.Buckets("aspect", count=2)
 
@@ -152,13 +152,17 @@ FIELDS: dict[str, Callable[[Callable[[str], str]], dict[str, Any]]] = {
     },
     "images and crops": lambda column: {
         "image": hr.Image(source=column("image")),
-        "crops": hr.Image(source=column("image"), view=hr.RandomResizedCrop(12, flip=0.5), copies=3, dtype="float16"),
+        "crops": hr.Image(source=column("image"), view=VIEW, copies=3, dtype="float16"),
         "corners": hr.Image(source=column("image"), view=[hr.Resize(20), hr.FiveCrop(16)], channels_last=False),
     },
     "images and clips": lambda column: {
         "image": hr.Image(source=column("image")),
         "clips": hr.Images(hr.Image(dtype="float16"), count=3, frames="segments", source=BOTH[column("image")]),
         "both": hr.Images(hr.Image(view=hr.RandomCrop(8)), count=2, view_per="image", source=BOTH[column("image")]),
+    },
+    "pairs": lambda column: {
+        "large": hr.Image(source=column("image"), scale=2, filter="bicubic"),
+        "small": hr.Image(source=column("image")),
     },
     "images and captions": lambda column: {
         "image": hr.Image(source=column("image")),
@@ -210,6 +214,8 @@ def make_of(recipe: Recipe, dataset: hr.Dataset, folder: Path) -> battery.Make:
     """Return the factory of a recipe's loaders. `folder`: where its disk cache lies."""
     archive = recipe.source in ("tar", "zip")
     of_sample, of_field = AUGMENTS[recipe.augment]
+    if recipe.fields == "pairs":  # whose places are of two scales
+        of_sample, of_field = [], [*of_field, *of_sample]
     taken = {
         name: _augmented(field, of_field) if of_field else field
         for name, field in FIELDS[recipe.fields](lambda column: SUFFIXES[column] if archive else column).items()

@@ -23,9 +23,10 @@ def view_row(
     inner: tuple[int, int, int, int] | None = None,
     hflip: bool = False,
     vflip: bool = False,
+    transposed: bool = False,
 ) -> np.ndarray:
     """A view as the core takes it. `window` and `bounds` are x0, y0, x1, y1; `size` is width, height."""
-    return np.array([[*window, *bounds, *size, *(inner or (0, 0, *size)), hflip, vflip]], np.float64)
+    return np.array([[*window, *bounds, *size, *(inner or (0, 0, *size)), hflip, vflip, transposed]], np.float64)
 
 
 def run(

@@ -145,7 +145,8 @@ def assert_box(box: np.ndarray, shown: np.ndarray, near: float = 1e-3) -> None:
 
 def assert_points(points: np.ndarray, sources: Sequence[Sequence[int]], where: np.ndarray, lies: np.ndarray) -> None:
     order = list(range(POINTS))
-    if _falls(where[..., 0], lies, 1) != _falls(where[..., 1], lies, 0):
+    (x_across, x_down), (y_across, y_down) = ([_rise(where[..., of], lies, axis) for axis in (1, 0)] for of in (0, 1))
+    if x_across * y_down < x_down * y_across:
         for first, second in PAIRS:
             order[first], order[second] = second, first
     for point, source in zip(points, [sources[at] for at in order], strict=True):
@@ -160,10 +161,10 @@ def assert_points(points: np.ndarray, sources: Sequence[Sequence[int]], where: n
             assert source[2] == 0 or not shown.any() or _touches_edge(shown, lies), "its middle is out of sight"
 
 
-def _falls(values: np.ndarray, lies: np.ndarray, axis: int) -> bool:
-    """Whether the coordinates of the source fall along an axis of the output."""
+def _rise(values: np.ndarray, lies: np.ndarray, axis: int) -> int:
+    """How the coordinates of the source rise along an axis of the output."""
     rows = values[lies.any(1)][:, lies.any(0)]
-    return bool(np.diff(rows.astype(int), axis=axis).sum() < 0)
+    return int(np.diff(rows.astype(int), axis=axis).sum())
 
 
 def _touches_edge(shown: np.ndarray, lies: np.ndarray) -> bool:

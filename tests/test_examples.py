@@ -19,12 +19,13 @@ import headrace as hr
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 COUNT, HEIGHT = 38, 32  # 19 batches of pairs an epoch, and 16 a step: depth stops in mid-epoch
-PROGRAMS = ["depth", "segmentation", "classify", "clip"]
+PROGRAMS = ["depth", "segmentation", "classify", "clip", "super_resolution"]
 SMALL = {
     "depth": ["--size", "24", "32"],
     "segmentation": ["--scale", "0.1"],
     "classify": ["--size", "28"],
     "clip": ["--size", "28"],
+    "super_resolution": ["--crop", "6"],
 }
 
 
@@ -55,7 +56,7 @@ def call(program, *args):
 
 
 def arguments(program, scenes, *args):
-    folder = scenes / {"classify": "classes", "clip": "captions"}.get(program, "")
+    folder = scenes / {"classify": "classes", "clip": "captions", "super_resolution": "images"}.get(program, "")
     return [folder, *SMALL[program], "--device", "cpu", *args]
 
 
@@ -150,12 +151,13 @@ def test_classify(scenes, capsys):
     assert "samples/s" in out
 
 
-def test_clip_stopped_and_resumed_has_the_losses_of_one_run(scenes, tmp_path, capsys):
-    file = tmp_path / "clip.pt"
+@pytest.mark.parametrize("program", ["clip", "super_resolution"])
+def test_a_program_stopped_and_resumed_has_the_losses_of_one_run(program, scenes, tmp_path, capsys):
+    file = tmp_path / "parts.pt"
     for steps in (2, 4):
-        call("clip", *arguments("clip", scenes, "--steps", steps, "--checkpoint", file))
+        call(program, *arguments(program, scenes, "--steps", steps, "--checkpoint", file))
     parts = losses(capsys.readouterr().out)
-    call("clip", *arguments("clip", scenes, "--steps", 4, "--checkpoint", tmp_path / "whole.pt"))
+    call(program, *arguments(program, scenes, "--steps", 4, "--checkpoint", tmp_path / "whole.pt"))
     assert parts == losses(capsys.readouterr().out)
     assert len(parts) == 4
 

@@ -87,6 +87,7 @@ def test_public_names_are_pinned():
             "Quantiles",
             "RandomCrop",
             "RandomHorizontalFlip",
+            "RandomQuarterTurn",
             "RandomResizedCrop",
             "RandomScale",
             "RandomVerticalFlip",

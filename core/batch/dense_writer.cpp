@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "batch/views.hpp"
 
@@ -172,17 +173,25 @@ void DenseWriter::put(const DepthOptions& options, const FieldItem& item, const 
     clock_.spent(Stage::resample, since, 0, 0);
 }
 
-void DenseWriter::put(const NormalsOptions&, const FieldItem& item, const Image& image, const View& view) {
+// The signs are those of the source's x and y. If they swap, each also changes its sign where y points up.
+void DenseWriter::put(const NormalsOptions& options, const FieldItem& item, const Image& image, const View& view) {
     check_normals(image);
     Format format = item.field.format;
+    const float turned = view.transposed && options.y_up ? -1.0F : 1.0F;
+    float across = view.hflip ? -turned : turned, down = view.vflip ? -turned : turned;
+    if (view.transposed) std::swap(across, down);
     if (is_vectors(image)) {
-        const float across = view.hflip ? -1.0F : 1.0F, down = view.vflip ? -1.0F : 1.0F;
         vectors_.start(format.dtype, item.out(), Placement::of(view), across, down);
-        return pick(item.field.nearest, image, PixelType::f32, 3, view, vectors_);
+        pick(item.field.nearest, image, PixelType::f32, 3, view, vectors_);
+    } else {
+        format.divide[0] *= across;
+        format.divide[1] *= down;
+        pictures_.write({.filter = item.field.nearest}, format, item.out(), image, view, {});
     }
-    if (view.hflip) format.divide[0] = -format.divide[0];
-    if (view.vflip) format.divide[1] = -format.divide[1];
-    pictures_.write({.filter = item.field.nearest}, format, item.out(), image, view, {});
+    if (!view.transposed) return;
+    const std::size_t bytes = size_of(format.dtype);
+    for (std::uint8_t *at = item.out(), *const end = at + item.field.bytes(); at != end; at += 3 * bytes)
+        std::swap_ranges(at, at + bytes, at + bytes);
 }
 
 void DenseWriter::put(const WideOptions& options, const FieldItem& item, const Image& image, const View& view) {

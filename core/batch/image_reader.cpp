@@ -78,6 +78,14 @@ Image image_of(const Store::Item& cached) {
     return {.width = static_cast<int>(cached.width), .height = static_cast<int>(cached.height)};
 }
 
+Image as_viewed(Image image, const View& view) {
+    if (view.transposed) {
+        std::swap(image.width, image.height);
+        image.orientation = kTransposedOrientation[image.orientation];
+    }
+    return image;
+}
+
 std::span<const std::uint8_t> ImageReader::read(Job& job, const Ranges& ranges, const CacheUse& cache, int sample) {
     const std::int64_t since = now_ns();
     std::span<const std::uint8_t> bytes;
@@ -198,7 +206,10 @@ JpegDecoder::Columns ImageReader::begin(const Image& image, int eighths, const R
 
 void ImageReader::send(const Image& image, Layout layout, RowSink& sink) {
     if (image.orientation == 1) return send_stored(image, layout, sink);
-    const int pixel_bytes = image.kind == Image::Kind::png ? png_.pixel_bytes(layout) : 4;
+    int pixel_bytes = 4;
+    if (image.kind == Image::Kind::png) pixel_bytes = png_.pixel_bytes(layout);
+    if (image.kind == Image::Kind::pixels && layout != Layout::rgbx8)
+        pixel_bytes = image.pixels.channels * size_of(image.pixels.type);
     const std::int64_t pixels = std::int64_t{shown_.right - shown_.left} * (shown_.bottom - shown_.top);
     expect_memory(image.whole_bytes + pixels * pixel_bytes, limits_.max_decode_bytes);
     turned_.start(shown_, image.orientation, pixel_bytes, stored_.left - columns_.first);

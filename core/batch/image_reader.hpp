@@ -32,6 +32,8 @@ struct Image {
     }
 };
 
+// Returns the image as a view sees it: its rows and columns swapped if the view is transposed.
+Image as_viewed(Image image, const View& view);
 // Finds cached pixels. ImageReader looks up cached bytes of files.
 std::optional<Store::Item> find_cached(const FieldItem& item, bool counts);
 // Returns the size of the image whose pixels are cached.

@@ -19,14 +19,15 @@ std::uint8_t flip(double value) { return value == kFlippedFirst ? kFlippedFirst 
 
 void write_view(const View& v, double* row) {
     const double window[] = {v.x0, v.y0, v.x1, v.y1};
-    const std::int32_t pixels[] = {v.left,    v.top,     v.right,       v.bottom,       v.width, v.height,
-                                   v.inner_x, v.inner_y, v.inner_width, v.inner_height, v.hflip, v.vflip};
+    const std::int32_t pixels[] = {v.left,    v.top,         v.right,        v.bottom, v.width, v.height,    v.inner_x,
+                                   v.inner_y, v.inner_width, v.inner_height, v.hflip,  v.vflip, v.transposed};
     std::copy(std::begin(pixels), std::end(pixels), std::copy(std::begin(window), std::end(window), row));
 }
 
 View read_view(const double* r) {
-    return {r[0],        r[1],        r[2],         r[3],         whole(r[4]),  whole(r[5]),  whole(r[6]), whole(r[7]),
-            whole(r[8]), whole(r[9]), whole(r[10]), whole(r[11]), whole(r[12]), whole(r[13]), flip(r[14]), flip(r[15])};
+    return {r[0],         r[1],         r[2],        r[3],        whole(r[4]),  whole(r[5]),
+            whole(r[6]),  whole(r[7]),  whole(r[8]), whole(r[9]), whole(r[10]), whole(r[11]),
+            whole(r[12]), whole(r[13]), flip(r[14]), flip(r[15]), r[16] != 0.0};
 }
 
 void Job::prepare() {

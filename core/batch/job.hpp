@@ -91,6 +91,7 @@ struct ImageField {
     std::uint64_t name_hash = 0;  // key of the field's own draws
     // View of pictures that do not follow the job's; each copy draws separately.
     std::optional<std::vector<ViewOp>> own_view;
+    int scale = 1;  // the output is this many times the job's view, each way
 
     template <typename Options>
     const Options* as() const {
@@ -123,9 +124,9 @@ struct Failure {
 };
 
 // Columns of a view as a row of numbers.
-inline constexpr const char* kViewColumns[] = {"X0",          "Y0",           "X1",    "Y1",     "LEFT",    "TOP",
-                                               "RIGHT",       "BOTTOM",       "WIDTH", "HEIGHT", "INNER_X", "INNER_Y",
-                                               "INNER_WIDTH", "INNER_HEIGHT", "HFLIP", "VFLIP"};
+inline constexpr const char* kViewColumns[] = {"X0",          "Y0",           "X1",    "Y1",     "LEFT",      "TOP",
+                                               "RIGHT",       "BOTTOM",       "WIDTH", "HEIGHT", "INNER_X",   "INNER_Y",
+                                               "INNER_WIDTH", "INNER_HEIGHT", "HFLIP", "VFLIP",  "TRANSPOSED"};
 inline constexpr int kViewRow = std::size(kViewColumns);
 void write_view(const View& view, double* row);
 View read_view(const double* row);  // throws Fault(view) for fractions in integer fields

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "batch/views.hpp"
+#include "jpeg/orientation.hpp"
 
 namespace headrace {
 
@@ -118,7 +119,14 @@ RowSink& PictureWriter::start_sampler(Filter filter, const Window& window, int f
     return resampler_;
 }
 
-Window CopiesWriter::window_of(const Picture& picture) const { return scaled_window(picture.view, image_, eighths_); }
+Window CopiesWriter::window_of(const Picture& picture) const {
+    return scaled_window(picture.view, as_viewed(image_, picture.view), eighths_);
+}
+
+Reach CopiesWriter::decoded_reach(const Picture& picture, const Window& window) const {
+    const Reach reach = reach_of(window, picture.field->as<PictureOptions>()->filter);
+    return picture.view.transposed ? Reach{reach.top, reach.left, reach.bottom, reach.right} : reach;
+}
 
 void CopiesWriter::decode(const Image& image, std::span<const Picture> pictures, bool to_grey) {
     image_ = image;
@@ -127,8 +135,7 @@ void CopiesWriter::decode(const Image& image, std::span<const Picture> pictures,
         if (!lands_nowhere(view)) eighths_ = std::max(eighths_, scale_of(*field->as<PictureOptions>(), image, view));
     Reach all{image.width, image.height, 0, 0};
     for (const Picture& picture : pictures)
-        if (!lands_nowhere(picture.view))
-            widen(all, reach_of(window_of(picture), picture.field->as<PictureOptions>()->filter));
+        if (!lands_nowhere(picture.view)) widen(all, decoded_reach(picture, window_of(picture)));
     if (all.left >= all.right) return;
     const std::int64_t since = now_ns();
     const JpegDecoder::Columns columns = reader_.begin(image, eighths_, all);
@@ -146,10 +153,19 @@ void CopiesWriter::write(const Picture& picture, const Chain& chain) {
     if (!lands_nowhere(view)) {
         const Filter filter = field->as<PictureOptions>()->filter;
         const Window window = window_of(picture);
-        const Reach reach = reach_of(window, filter);
-        RowSink& sampler =
-            writer_.start_sampler(filter, window, reach.top, decoded_.first_column(), decoded_.columns(), rows);
-        sampler.take(decoded_.row(reach.top), decoded_.stride(), reach.bottom - reach.top);
+        const Reach reach = decoded_reach(picture, window);
+        const int count = reach.bottom - reach.top;
+        if (view.transposed) {
+            RowSink& sampler = writer_.start_sampler(filter, window, reach.left, reach.top, count, rows);
+            turned_.start({reach.top, reach.left, reach.bottom, reach.right}, kTransposedOrientation[1], 4,
+                          reach.left - decoded_.first_column());
+            turned_.take(decoded_.row(reach.top), decoded_.stride(), count);
+            turned_.send(sampler);
+        } else {
+            RowSink& sampler =
+                writer_.start_sampler(filter, window, reach.top, decoded_.first_column(), decoded_.columns(), rows);
+            sampler.take(decoded_.row(reach.top), decoded_.stride(), count);
+        }
     }
     clock_.spent(Stage::resample, since, std::size_t{4} * view.inner_width * view.inner_height);
     writer_.finish(field->format, out, chain);

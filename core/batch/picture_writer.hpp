@@ -32,6 +32,7 @@ public:
         : reader_(reader), clock_(clock), resampler_(kernels(level)), target_(kernels(level)), augmenter_(level) {}
 
     // Writes the view of an open image, row by row as they leave the decoder.
+    // The image is `as_viewed`.
     void write(const PictureOptions& options, const Format& format, std::uint8_t* out, const Image& image,
                const View& view, const Chain& chain);
     // Writes a finished picture of bytes, such as a cached one, with its augmentation.
@@ -107,6 +108,8 @@ public:
 
 private:
     Window window_of(const Picture& picture) const;
+    // Returns the decoded pixels that the window needs, before rows and columns are swapped.
+    Reach decoded_reach(const Picture& picture, const Window& window) const;
 
     PictureWriter& writer_;
     ImageReader& reader_;
@@ -115,6 +118,7 @@ private:
     int eighths_ = 8;
     RowCollector decoded_;
     GreySink grey_;
+    TurnedRows turned_;
 };
 
 }  // namespace headrace

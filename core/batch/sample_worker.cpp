@@ -79,8 +79,9 @@ void SampleWorker::run_image(Job& job, int sample, int index, Scene& scene) {
     const View view = scene.view_of(item.field, 0, image);
     const auto* picture = item.field.as<PictureOptions>();
     const bool scales = picture != nullptr && picture->shrink_to == 0;
+    const Image viewed = as_viewed(image, view);
     const MemoryShare share(
-        memory_, costly(image.whole_bytes + image.turning_bytes(scales ? scale_of(*picture, image, view) : 8)));
+        memory_, costly(image.whole_bytes + viewed.turning_bytes(scales ? scale_of(*picture, viewed, view) : 8)));
     draw(item, job.key_of(item.field, 0));
     if (cached) {
         if (deliver_cached(item, *cached, view)) return;
@@ -159,7 +160,7 @@ bool SampleWorker::deliver_cached(const FieldItem& item, const Store::Item& cach
     const auto small = shrinker_.read(item, cached);
     if (!small) return false;
     clock_.enter(Stage::decode);
-    pictures_.write(*item.field.as<PictureOptions>(), item.field.format, item.out(), *small,
+    pictures_.write(*item.field.as<PictureOptions>(), item.field.format, item.out(), as_viewed(*small, view),
                     Shrinker::scaled(view, image_of(cached), *small), chain_);
     return true;
 }
@@ -178,11 +179,11 @@ void SampleWorker::finish_cached(const FieldItem& item, const FinalPixels& pixel
 void SampleWorker::write(const FieldItem& item, const Format& format, std::uint8_t* out, const Image& image,
                          const View& view, const Chain& chain) {
     const auto* options = item.field.as<PictureOptions>();
-    if (options == nullptr) return dense_.write(item, image, view);
+    if (options == nullptr) return dense_.write(item, as_viewed(image, view), view);
     count_losses(item, image);
-    if (options->shrink_to == 0) return pictures_.write(*options, format, out, image, view, chain);
+    if (options->shrink_to == 0) return pictures_.write(*options, format, out, as_viewed(image, view), view, chain);
     const Image small = shrinker_.make(item, image);
-    pictures_.write(*options, format, out, small, Shrinker::scaled(view, image, small), chain);
+    pictures_.write(*options, format, out, as_viewed(small, view), Shrinker::scaled(view, image, small), chain);
 }
 
 }  // namespace headrace

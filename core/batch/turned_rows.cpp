@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <stdexcept>
 #include <type_traits>
 #include <utility>
 
@@ -82,7 +81,8 @@ void TurnedRows::send(RowSink& sink) {
                 turn<8>(from, band, stride, count);
                 break;
             default:
-                throw std::invalid_argument("expected pixels of 1, 2, 3, 4, 6 or 8 bytes");
+                turn_wide(from, band, stride, count);
+                break;
         }
         sink.take(band, stride, count);
     }
@@ -103,6 +103,12 @@ void TurnedRows::turn(const std::uint8_t* from, std::uint8_t* to, std::size_t st
     int x = 0;
     for (; x + 4 <= width_; x += 4) move(std::integral_constant<int, 4>{}, x);
     for (; x < width_; ++x) move(std::integral_constant<int, 1>{}, x);
+}
+
+void TurnedRows::turn_wide(const std::uint8_t* from, std::uint8_t* to, std::size_t stride, int count) const {
+    for (int y = 0; y < count; ++y, from += to_below_, to += stride)
+        for (int x = 0; x < width_; ++x)
+            std::memcpy(to + pixel_bytes_ * static_cast<std::size_t>(x), from + x * to_right_, pixel_bytes_);
 }
 
 }  // namespace headrace

@@ -1,4 +1,4 @@
-// Part of a decoded image, turned by its EXIF orientation.
+// Part of a decoded image, turned by its EXIF orientation, or by its view.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +29,8 @@ public:
 private:
     template <std::size_t bytes>
     void turn(const std::uint8_t* from, std::uint8_t* to, std::size_t stride, int count) const;
+    // Turns pixels of any size: floats of several channels.
+    void turn_wide(const std::uint8_t* from, std::uint8_t* to, std::size_t stride, int count) const;
 
     Scratch memory_, band_;
     std::uint8_t* next_ = nullptr;         // place of the next stored row

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "jpeg/orientation.hpp"
 #include "view/sample.hpp"
@@ -21,6 +22,7 @@ View draw_view(const Job& job, int sample, std::span<const ViewOp> program, std:
 }  // namespace
 
 void check_view(const View& v, int width, int height) {
+    if (v.transposed) std::swap(width, height);
     const bool finite = std::isfinite(v.x0) && std::isfinite(v.y0) && std::isfinite(v.x1) && std::isfinite(v.y1);
     const bool empty = lands_nowhere(v);
     if (!finite || !(v.x0 < v.x1 || empty) || !(v.y0 < v.y1 || empty)) {
@@ -93,8 +95,9 @@ View Scene::view_of(const ImageField& field, int copy, const Image& image) const
     View view = view_;
     if (field.own_view) {
         view = draw_view(job_, sample_, *field.own_view, job_.key_of(field, copy), image, copy);
-    } else if (image.width != first_.width || image.height != first_.height) {
-        view = scale_view(view, first_.width, first_.height, image.width, image.height);
+    } else if (image.width != first_.width || image.height != first_.height || field.scale != 1) {
+        const bool exact = field.scale != 1 && !resizes(job_.program);
+        view = scale_view(view, first_.width, first_.height, image.width, image.height, field.scale, exact);
     }
     check_view(view, image.width, image.height);
     if (view.width != field.format.width || view.height != field.format.height) {

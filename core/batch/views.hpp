@@ -9,7 +9,7 @@ namespace headrace {
 // True for a crop that is entirely in its padding.
 inline bool lands_nowhere(const View& view) { return view.inner_width == 0 || view.inner_height == 0; }
 
-// Throws Fault(view) if the view does not fit an image of this size.
+// Throws Fault(view) if the view does not fit an image of this size, before its rows and columns are swapped.
 void check_view(const View&, int width, int height);
 
 // Returns the smallest DCT scale, in eighths, at which the window has at least `margin` times its output's pixels each

@@ -40,7 +40,8 @@ void bind_constants(nb::module_& m) {
         .value("VERTICAL_FLIP", kVerticalFlip)
         .value("FIVE_CROP", kFiveCrop)
         .value("TEN_CROP", kTenCrop)
-        .value("TILES", kTiles);
+        .value("TILES", kTiles)
+        .value("QUARTER_TURN", kQuarterTurn);
     nb::enum_<ViewColumn> columns(m, "ViewColumn", nb::is_arithmetic(), "Columns of a view as a row of numbers.");
     for (int i = 0; i < kViewRow; ++i) columns.value(kViewColumns[i], static_cast<ViewColumn>(i));
     nb::enum_<ReservedStage>(m, "ReservedStage", nb::is_arithmetic(), "Stages of draws that are made in Python.")

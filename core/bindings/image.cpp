@@ -153,7 +153,7 @@ void bind_image(nb::module_& m) {
                const std::optional<std::vector<int>>& background, int shrink_to, const std::optional<MaskNumbers>& mask,
                const std::optional<DepthNumbers>& depth, std::optional<bool> normals,
                const std::optional<WideNumbers>& wide, std::uint64_t name_hash, const std::optional<ViewTable>& view,
-               int copies, int decoded_with, const PyAugmentation* augment) {
+               int copies, int decoded_with, int scale, const PyAugmentation* augment) {
                 PyImageOptions options;
                 ImageField& field = options.field;
                 if (mask.has_value() + depth.has_value() + normals.has_value() + wide.has_value() > 1)
@@ -183,7 +183,7 @@ void bind_image(nb::module_& m) {
                 }
                 options.take_augment(augment);
                 field.name_hash = name_hash;
-                options.take_view(view, copies, decoded_with);
+                options.take_view(view, copies, decoded_with, scale);
                 new (self) PyImageOptions(std::move(options));
             },
             nb::kw_only(), "channels"_a = 3, "dtype"_a = "uint8", "planar"_a = false,
@@ -191,7 +191,7 @@ void bind_image(nb::module_& m) {
             "fill"_a = std::vector<int>(3, 0), "filter"_a = "triangle", "dct_margin"_a = 0.0, "orient"_a = false,
             "background"_a = nb::none(), "shrink_to"_a = 0, "mask"_a = nb::none(), "depth"_a = nb::none(),
             "normals"_a = nb::none(), "wide"_a = nb::none(), "name_hash"_a = 0, "view"_a = nb::none(), "copies"_a = 1,
-            "decoded_with"_a = -1, nb::arg("augment").none() = nb::none());
+            "decoded_with"_a = -1, "scale"_a = 1, nb::arg("augment").none() = nb::none());
 
     nb::class_<ImageDecoder>(m, "ImageDecoder",
                              "Decodes, cuts and resizes one image at a time in the calling thread, without the GIL.\n"

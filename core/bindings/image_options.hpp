@@ -131,8 +131,8 @@ struct PyImageOptions {
         picture->augment = augment->program;
     }
 
-    // Sets the view and copies of a field that does not follow the job's view.
-    void take_view(const std::optional<ViewTable>& view, int copies, int decoded_with) {
+    // Sets the view and copies of a field that does not follow the job's view, or the scale of a field that does.
+    void take_view(const std::optional<ViewTable>& view, int copies, int decoded_with, int scale) {
         auto* picture = std::get_if<PictureOptions>(&field.content);
         if (copies < 1 || copies > kMostCopies) throw nanobind::value_error("expected 1 to 64 copies");
         if (view) {
@@ -140,6 +140,9 @@ struct PyImageOptions {
             if (const auto own = copies_of(*field.own_view); own && *own != copies)
                 throw nanobind::value_error("expected as many copies as the view makes");
         }
+        if (scale < 1 || (scale > 1 && view))
+            throw nanobind::value_error("expected scale of at least 1, and without a view of its own");
+        field.scale = scale;
         if (copies > 1 && (!view || decoded_with < 0))
             throw nanobind::value_error("expected copies to have a view of their own, and to be decoded together");
         if (!picture && (decoded_with >= 0 || (view && !field.as<WideOptions>())))

@@ -32,7 +32,7 @@ PyJob::PyJob(Array<std::int64_t> ids, Array<std::uint32_t> passes, std::uint64_t
     job_->program = parse_program(std::span(program.data(), program.size()));
     if (views) {
         if (views->shape(0) != ids.size() || views->shape(1) != kViewRow) {
-            throw nb::value_error("expected one row of 16 numbers a sample in views");
+            throw nb::value_error("expected one row of 17 numbers a sample in views");
         }
         job_->given_views = views->data();
     }

@@ -92,12 +92,12 @@ void bind_view(nb::module_& m) {
     m.def("sample_views", &sample_views, nb::arg("program").noconvert(), "key"_a, nb::arg("ids").noconvert(),
           nb::arg("passes").noconvert(), "dataset"_a, nb::arg("widths").noconvert(), nb::arg("heights").noconvert(),
           nb::kw_only(), "copy"_a = 0,
-          "The views (float64[N, 16], columns as ViewColumn) that a program (float64[ops, 10]) draws for samples\n"
+          "The views (float64[N, 17], columns as ViewColumn) that a program (float64[ops, 10]) draws for samples\n"
           "of the given ids (int64[N]), passes (uint32[N]), widths and heights (int32[N], pixels). `copy` is the "
           "number of\n"
           "each view among those of its sample.");
     m.def("scale_views", &scale_views, nb::arg("views").noconvert(), "from_width"_a, "from_height"_a, "to_width"_a,
-          "to_height"_a, "The same views (float64[N, 16]) of a field of another resolution.");
+          "to_height"_a, "The same views (float64[N, 17]) of a field of another resolution.");
     m.def("exact_exp", &exact_exp, "x"_a, "e**x for |x| < 700, the same bits on every machine.");
     m.def("exact_log", &exact_log, "x"_a, "ln x for positive normal x, the same bits on every machine.");
     m.def("output_size", &fixed_size, nb::arg("program").noconvert(),

@@ -101,9 +101,11 @@ void for_each_pixel(const View& v, Check check) {
             const int column = (v.hflip ? v.width - 1 - x : x) - v.inner_x;
             const int row = (v.vflip ? v.height - 1 - y : y) - v.inner_y;
             const bool inside = column >= 0 && column < v.inner_width && row >= 0 && row < v.inner_height;
-            check(static_cast<std::size_t>(y) * v.width + x,
-                  inside ? picked(v.x0, v.x1, v.left, v.right, v.inner_width, column, v.hflip == kFlippedFirst) : -1,
-                  inside ? picked(v.y0, v.y1, v.top, v.bottom, v.inner_height, row, v.vflip == kFlippedFirst) : -1);
+            int at[] = {
+                inside ? picked(v.x0, v.x1, v.left, v.right, v.inner_width, column, v.hflip == kFlippedFirst) : -1,
+                inside ? picked(v.y0, v.y1, v.top, v.bottom, v.inner_height, row, v.vflip == kFlippedFirst) : -1};
+            if (v.transposed) std::swap(at[0], at[1]);
+            check(static_cast<std::size_t>(y) * v.width + x, at[0], at[1]);
         }
     }
 }
@@ -139,7 +141,8 @@ void check_normals(const ImageField& field, const Source& source, const View& vi
             const bool turned = channel == 0 ? view.hflip : channel == 1 && view.vflip;
             float expected = 0;
             if (x >= 0) {
-                const auto number = static_cast<float>(source.at(x, y, channel));
+                const auto number =
+                    static_cast<float>(source.at(x, y, view.transposed && channel < 2 ? 1 - channel : channel));
                 expected = source.type == PixelType::u8 ? (number - 127.5F) / 127.5F : number;
                 expected = turned ? -expected : expected;
             }

@@ -35,6 +35,7 @@ void check_axis(double from, double to, int low, int high, int source, int size,
 }
 
 void check_view(const View& v, Size source) {
+    if (v.transposed) std::swap(source.width, source.height);
     require(std::int64_t{v.width} * v.height <= kLimits.max_pixels && v.width > 0 && v.height > 0, "a bounded output");
     check_axis(v.x0, v.x1, v.left, v.right, source.width, v.width, v.inner_x, v.inner_width, "x");
     check_axis(v.y0, v.y1, v.top, v.bottom, source.height, v.height, v.inner_y, v.inner_height, "y");
@@ -159,7 +160,8 @@ void run(Input input) {
             require(!size || (size->width == drawn.width && size->height == drawn.height), "the output's known size");
             if (!set_size(options.format, drawn.width, drawn.height, sources)) return;
         } catch (const Fault& fault) {
-            require(fault.code == Code::view, "no other fault: " + std::string(fault.what()));
+            require(fault.code == Code::view || fault.code == Code::unfit,
+                    "no other fault: " + std::string(fault.what()));
             return;
         }
     }

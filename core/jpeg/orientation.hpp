@@ -16,5 +16,7 @@ int tiff_orientation(std::span<const std::uint8_t> tiff);
 constexpr bool is_sideways(int orientation) { return orientation >= 5; }
 constexpr bool mirrors_x(int orientation) { return (0b1100'1100 >> orientation & 1) != 0; }
 constexpr bool mirrors_y(int orientation) { return (0b1'1001'1000 >> orientation & 1) != 0; }
+// The orientation that also swaps columns and rows of the displayed image.
+inline constexpr int kTransposedOrientation[] = {0, 5, 8, 7, 6, 1, 4, 3, 2};
 
 }  // namespace headrace

@@ -91,7 +91,8 @@ View Canvas::view() const {
             .inner_width = empty ? 0 : x.inner_size_,
             .inner_height = empty ? 0 : y.inner_size_,
             .hflip = x.turn(),
-            .vflip = y.turn()};
+            .vflip = y.turn(),
+            .transposed = transposed_};
 }
 
 }  // namespace headrace

@@ -1,6 +1,8 @@
 // Geometry of an image after the ops so far, without touching pixels: the position of the source on the canvas, and
-// the visible window of the source. Everything is separable, so a canvas is two axes.
+// the visible window of the source. Everything is separable, so a canvas is two axes, which a quarter turn swaps.
 #pragma once
+
+#include <utility>
 
 #include "view/view.hpp"
 
@@ -48,11 +50,23 @@ public:
         x.resize(width);
         y.resize(height);
     }
+    // Turns by this many quarters of a circle, 0 to 3, counterclockwise like numpy.rot90.
+    void turn(int quarters) {
+        if (quarters % 2 != 0) {
+            std::swap(x, y);
+            transposed_ = !transposed_;
+        }
+        if (quarters >= 2) x.flip();
+        if (quarters == 1 || quarters == 2) y.flip();
+    }
     // Throws Fault(view) if the output would exceed Limits::max_pixels. A window entirely in the padding has an inner
     // rectangle of 0 x 0.
     View view() const;
 
     Axis x, y;
+
+private:
+    bool transposed_ = false;
 };
 
 }  // namespace headrace

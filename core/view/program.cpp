@@ -40,6 +40,7 @@ constexpr Signature kSignatures[] = {
     {kFiveCrop, 2, {Range::size, Range::size}},
     {kTenCrop, 3, {Range::size, Range::size, Range::length}},
     {kTiles, 4, {Range::size, Range::size, Range::count, Range::count}},
+    {kQuarterTurn, 4, {Range::probability, Range::probability, Range::probability, Range::probability}},
 };
 
 // NaN fails every comparison.
@@ -98,6 +99,11 @@ std::optional<OutputSize> output_size(std::span<const ViewOp> program) {
     std::optional<OutputSize> size;
     for (const ViewOp& op : program) {
         if (op.kind == kHorizontalFlip || op.kind == kVerticalFlip) continue;
+        if (op.kind == kQuarterTurn) {
+            const bool swaps = op.p[1] > 0 || op.p[3] > 0;
+            if (swaps && size && size->height != size->width) size.reset();
+            continue;
+        }
         if (op.kind == kResizeShort)
             size.reset();
         else
@@ -119,7 +125,13 @@ std::optional<int> copies_of(std::span<const ViewOp> program) {
 bool is_random(std::span<const ViewOp> program) {
     return std::any_of(program.begin(), program.end(), [](const ViewOp& op) {
         return op.kind == kRandomResizedCrop || op.kind == kRandomCrop || op.kind == kHorizontalFlip ||
-               op.kind == kVerticalFlip;
+               op.kind == kVerticalFlip || op.kind == kQuarterTurn;
+    });
+}
+
+bool resizes(std::span<const ViewOp> program) {
+    return std::any_of(program.begin(), program.end(), [](const ViewOp& op) {
+        return op.kind == kRandomResizedCrop || op.kind == kResizeShort || op.kind == kResize || op.kind == kLetterbox;
     });
 }
 

@@ -19,9 +19,10 @@ enum ViewKind : int {
     kHorizontalFlip = 7,     // probability
     kVerticalFlip = 8,       // probability
     // The copy's number selects the window of these.
-    kFiveCrop = 9,  // height, width
-    kTenCrop = 10,  // height, width, 1 if the second five crops are flipped vertically, 0 if horizontally
-    kTiles = 11,    // height, width, rows, columns
+    kFiveCrop = 9,      // height, width
+    kTenCrop = 10,      // height, width, 1 if the second five crops are flipped vertically, 0 if horizontally
+    kTiles = 11,        // height, width, rows, columns
+    kQuarterTurn = 12,  // probabilities of 0, 90, 180 and 270 degrees counterclockwise
 };
 
 struct ViewOp {
@@ -47,5 +48,8 @@ std::optional<int> copies_of(std::span<const ViewOp> program);
 
 // True if views of the program depend on their key.
 bool is_random(std::span<const ViewOp> program);
+
+// True if a step resizes, so that an output pixel need not be a source pixel.
+bool resizes(std::span<const ViewOp> program);
 
 }  // namespace headrace

@@ -139,6 +139,15 @@ void tile(Canvas& canvas, const ViewOp& op, int height, int width, int copy) {
                 spread_offset(canvas.y.size() - height, copy / columns, rows), width, height);
 }
 
+// Returns the number of quarters whose cumulative probability first exceeds the draw.
+int drawn_quarters(const ViewOp& op, double draw) {
+    int quarters = 0;
+    double sum = 0;
+    for (int k = 0; k < 4 && draw >= sum; sum += op.p[k++])
+        if (op.p[k] > 0) quarters = k;
+    return quarters;
+}
+
 void apply(Canvas& canvas, const ViewOp& op, const Stream& stream, int copy) {
     const int height = static_cast<int>(op.p[0]), width = static_cast<int>(op.p[1]);
     switch (op.kind) {
@@ -160,6 +169,8 @@ void apply(Canvas& canvas, const ViewOp& op, const Stream& stream, int copy) {
         case kVerticalFlip:
             if (unit_interval(stream.at(0).first) < op.p[0]) (op.kind == kHorizontalFlip ? canvas.x : canvas.y).flip();
             return;
+        case kQuarterTurn:
+            return canvas.turn(drawn_quarters(op, unit_interval(stream.at(0).first)));
         case kTenCrop:
             if (copy >= 5) (op.p[2] != 0 ? canvas.y : canvas.x).flip();
             return five_crop(canvas, height, width, copy >= 5 ? copy - 5 : copy);

@@ -17,7 +17,9 @@ View sample_view(std::span<const ViewOp> program, std::uint64_t key, std::uint64
                  std::uint16_t dataset, int source_width, int source_height, int copy = 0);
 
 // Scales a view to another field of the sample with the same scene at another resolution: the window and the tap bounds
-// scale, the output stays. Throws Fault(unfit) if the aspect ratios differ by more than one pixel's rounding.
-View scale_view(const View& view, int from_width, int from_height, int to_width, int to_height);
+// scale with the sizes, the output and its padding by `factor`. Throws Fault(unfit) if the aspect ratios differ by more
+// than one pixel's rounding; if `exact`, unless the field is `factor` times as large, so that whole pixels stay whole.
+View scale_view(const View& view, int from_width, int from_height, int to_width, int to_height, int factor = 1,
+                bool exact = false);
 
 }  // namespace headrace

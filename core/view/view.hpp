@@ -12,6 +12,7 @@ struct View {
     std::int32_t inner_x = 0, inner_y = 0;                  // rectangle of the window on the canvas; the
     std::int32_t inner_width = 0, inner_height = 0;         // rest is padding
     std::uint8_t hflip = 0, vflip = 0;                      // of the whole canvas, applied last; 0: none
+    std::uint8_t transposed = 0;  // 1: all of the above are of the source with its rows and columns swapped
 
     friend bool operator==(const View&, const View&) = default;
 };

@@ -83,6 +83,7 @@ from headrace.views import FiveCrop as FiveCrop
 from headrace.views import Letterbox as Letterbox
 from headrace.views import RandomCrop as RandomCrop
 from headrace.views import RandomHorizontalFlip as RandomHorizontalFlip
+from headrace.views import RandomQuarterTurn as RandomQuarterTurn
 from headrace.views import RandomResizedCrop as RandomResizedCrop
 from headrace.views import RandomScale as RandomScale
 from headrace.views import RandomVerticalFlip as RandomVerticalFlip

@@ -45,6 +45,7 @@ class ViewKind(IntEnum):
     FIVE_CROP = 9
     TEN_CROP = 10
     TILES = 11
+    QUARTER_TURN = 12
 
 class ViewColumn(IntEnum):
     """Columns of a view as a row of numbers."""
@@ -65,6 +66,7 @@ class ViewColumn(IntEnum):
     INNER_HEIGHT = 13
     HFLIP = 14
     VFLIP = 15
+    TRANSPOSED = 16
 
 class ReservedStage(IntEnum):
     """Stages of draws that are made in Python."""
@@ -386,6 +388,7 @@ class ImageOptions:
         view: NDArray[np.float64] | None = None,
         copies: int = 1,
         decoded_with: int = -1,
+        scale: int = 1,
         augment: Augmentation | None = None,
     ) -> None: ...
 

@@ -16,6 +16,7 @@ pytest.importorskip("nvidia.nvimgcodec")
 
 IMAGES, SIDES = 48, (300, 220)
 VIEWS = {
+    "turned": [hr.RandomResizedCrop(48, flip=0.5), hr.RandomQuarterTurn()],
     "crop": hr.RandomResizedCrop(64, flip=0.5),
     "centre": [hr.Resize(80), hr.CenterCrop(64)],
     "whole": [hr.Resize((48, 72)), hr.RandomVerticalFlip(0.5)],

@@ -26,6 +26,8 @@ VIEWS = {
     "RandomResizedCrop": hr.RandomResizedCrop(32, flip=0.5),
     "RandomCrop": hr.RandomCrop((64, 72), padding=4, pad_if_needed=True, flip=0.5),
     "Letterbox": hr.Letterbox((50, 50), flip=0.5),
+    "turned": [hr.Letterbox((50, 50), flip=0.5), hr.RandomQuarterTurn()],
+    "turned first": [hr.RandomQuarterTurn(), hr.RandomCrop((64, 72), pad_if_needed=True, flip=0.5)],
     "both flips": [hr.Resize((40, 40)), hr.RandomHorizontalFlip(0.5), hr.RandomVerticalFlip(0.5)],
 }
 
@@ -197,6 +199,7 @@ def test_a_flat_map_becomes_the_lower_end(tmp_path):
 
 
 def normals_of(values, cut_by):
+    values = values[..., [1, 0, 2]] if cut_by["transposed"] else values
     values = dense.nearest(values, cut_by, 0) * np.array(
         [-1 if cut_by["hflip"] else 1, -1 if cut_by["vflip"] else 1, 1], np.float32
     )
@@ -221,6 +224,24 @@ def test_normals_of_floats(tmp_path):
     row = _core.sample_views(compile_view(view).ops, plan.key(0), *ids, 0, *sizes)[0]
     cut_by = dict(zip(VIEW_COLUMNS, row, strict=True))
     np.testing.assert_array_equal(batch["normals"][0], normals_of(values, cut_by))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+def test_normals_whose_y_points_up_turn_like_those_whose_y_points_down(tmp_path, dtype):
+    down = np.random.default_rng(2).integers(1, 255, (31, 31, 3))
+    up = down * [1, -1, 1] + [0, 255 if dtype is np.uint8 else 0, 0]
+    files = [
+        encode(Image.fromarray(each.astype(dtype)), "PNG") if dtype is np.uint8 else npy(each.astype(dtype))
+        for each in (down, up)
+    ]
+    dataset = one_sample(tmp_path, down=files[0], up=files[1])
+    fields = {"down": hr.Normals(), "up": hr.Normals(y="up"), "view": hr.Geometry()}
+    views = set()
+    for seed in range(20):
+        (batch,) = load(dataset, fields, [hr.RandomCrop(30, flip=0.5), hr.RandomQuarterTurn()], batch_size=1, seed=seed)
+        np.testing.assert_array_equal(batch["up"][0], batch["down"][0] * np.float32([1, -1, 1])[:, None, None])
+        views.add((*batch["view"]["flip"][0].tolist(), bool(batch["view"]["transposed"][0])))
+    assert len(views) > 6
 
 
 def test_a_nearest_image_is_cut_as_its_mask(scenes, view):

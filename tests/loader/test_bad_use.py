@@ -29,7 +29,7 @@ def job_of(views, count=1):
     return job
 
 
-GOOD_VIEW = (0.0, 0.0, 40.0, 30.0, 0, 0, 40, 30, 16, 16, 0, 0, 16, 16, 0, 0)
+GOOD_VIEW = (0.0, 0.0, 40.0, 30.0, 0, 0, 40, 30, 16, 16, 0, 0, 16, 16, 0, 0, 0)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e300, -7.0, 0.5, 4e9])

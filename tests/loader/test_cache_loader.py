@@ -76,6 +76,8 @@ CASES = {
     "a flip before the end": ("photos", image(), {"view": [hr.Resize(30, flip=0.5), hr.CenterCrop(27)]}, "file"),
     "whole images": ("photos", image(), {"view": None, "batch_size": 1}, "final"),
     "random": ("photos", image(), {"view": RANDOM}, "file"),
+    "turned": ("photos", image(), {"view": [*FIXED, hr.RandomQuarterTurn()]}, "file"),
+    "turned, shrunk": ("photos", image(shrink_to=30), {"view": [RANDOM, hr.RandomQuarterTurn()]}, "shrunk"),
     "random, shrunk": ("photos", image(shrink_to=30), {"view": RANDOM}, "shrunk"),
     "random, shrunk, grey": ("photos", image(shrink_to=30, mode="L", dtype="float32"), {"view": RANDOM}, "shrunk"),
     "fixed, shrunk": ("photos", image(shrink_to=30), {"view": FIXED}, "final"),

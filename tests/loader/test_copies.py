@@ -83,6 +83,7 @@ def test_each_copy_is_the_crop_that_it_would_be_alone(dataset, level):
         name: hr.Image(source="image", view=SMALL, copies=3, filter=name, dct_scaling=False)
         for name in ("nearest", "bicubic", "linear")
     }
+    fields["turned"] = hr.Image(source="image", view=[hr.RandomQuarterTurn(), SMALL], copies=3, dct_scaling=False)
     loader = load(dataset, fields, instruction_set=level)
     for epoch in range(2):
         (batch,) = loader

@@ -11,7 +11,7 @@ from dense_data import COUNT, write_tar
 
 import headrace as hr
 
-VIEW = hr.RandomResizedCrop(24, flip=0.5)
+VIEW = [hr.RandomResizedCrop(24, flip=0.5), hr.RandomQuarterTurn()]
 MOVES = [
     hr.RandomAffine(30, shear=20),
     hr.ColorJitter(0.4),

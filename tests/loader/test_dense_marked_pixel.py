@@ -29,8 +29,11 @@ PADDING = st.one_of(
     st.builds(hr.RandomCrop, pairs, padding=st.integers(0, 5), pad_if_needed=st.just(True), flip=flips),
 )
 LAST = st.one_of(PADDING, st.builds(hr.Letterbox, pairs, flip=flips), st.builds(hr.RandomVerticalFlip, flips), RESIZING)
+TURNED = st.tuples(st.just(hr.RandomQuarterTurn()), RESIZING, PADDING).map(list) | st.builds(
+    lambda side: [hr.RandomCrop(side, pad_if_needed=True), hr.RandomQuarterTurn()], sides
+)
 VIEWS = st.one_of(
-    st.lists(RESIZING, max_size=2).flatmap(lambda first: LAST.map(lambda last: [*first, last])), st.just([])
+    TURNED, st.lists(RESIZING, max_size=2).flatmap(lambda first: LAST.map(lambda last: [*first, last])), st.just([])
 )
 
 
@@ -61,6 +64,7 @@ def test_a_marked_pixel_lands_in_the_same_places(tmp_path, view, height, width, 
         "mask": hr.Mask(ignore=77),
         "depth": hr.Depth(),
         "normals": hr.Normals(),
+        "view": hr.Geometry(),
     }
     (batch,) = hr.Loader(
         dataset, fields, view=view, batch_size=1, seed=seed, output="numpy", threads=1, on_error="raise"
@@ -73,9 +77,10 @@ def test_a_marked_pixel_lands_in_the_same_places(tmp_path, view, height, width, 
     np.testing.assert_array_equal(depth == 5000, landed)
     np.testing.assert_array_equal(depth == 0, padded)
     np.testing.assert_array_equal(batch["depth_valid"][0, 0], ~padded)
-    np.testing.assert_array_equal(np.abs(batch["normals"][0, 1]) == 0.5, landed)
+    of_y, of_x = (0, 1) if batch["view"]["transposed"][0] else (1, 0)
+    np.testing.assert_array_equal(np.abs(batch["normals"][0, of_y]) == 0.5, landed)
     np.testing.assert_array_equal(batch["normals"][0, 2], np.where(padded, 0, np.where(landed, 1, -1)))
-    signs = np.unique(np.sign(batch["normals"][0, 0][~padded]))
+    signs = np.unique(np.sign(batch["normals"][0, of_x][~padded]))
     assert len(signs) == (not padded.all()), "x has one sign in the whole picture"
     (boxes,), ((((*middle, visibility),),),) = batch["box"], batch["point"]
     if len(boxes):

@@ -48,13 +48,14 @@ def load(data, fields=FIELDS, **options):
 def check(batch, row):
     """Every pixel: inside the image at its own place of the source, in padding outside of it. Returns the padding."""
     pixels = np.moveaxis(np.asarray(batch["image"][row]), 0, -1).astype(int)
-    window, scale, flip, size = (np.asarray(batch["view"][part][row]) for part in batch["view"])
+    window, scale, flip, transposed, size = (np.asarray(batch["view"][part][row]) for part in batch["view"])
     height, width = pixels.shape[:2]
     padding = 0
     for down in range(height):
         for across in range(width):
             x, y = across + 0.5, down + 0.5
             x, y = width - x if flip[0] else x, height - y if flip[1] else y
+            x, y = (y, x) if transposed else (x, y)
             x, y = window[0] + x / scale[0], window[1] + y / scale[1]
             red, green, blue = pixels[down, across]
             inside = 0 <= x < size[1] and 0 <= y < size[0]
@@ -64,13 +65,17 @@ def check(batch, row):
                 assert abs(x - 0.5 - red) <= 0.501
                 assert abs(y - 0.5 - green) <= 0.501
                 assert (size[1], size[0]) == size_of(blue - 1)
-    np.testing.assert_allclose((window[2:] - window[:2]) * scale, [width, height], rtol=1e-5)
+    np.testing.assert_allclose(
+        (window[2:] - window[:2]) * scale, [width, height][:: -1 if transposed else 1], rtol=1e-5
+    )
     return padding
 
 
 VIEWS = {
     "crop, flip": (hr.RandomResizedCrop((18, 22), flip=0.5), False),
     "squeezed, both flips": ([hr.Resize((17, 29)), hr.RandomHorizontalFlip(), hr.RandomVerticalFlip()], False),
+    "turned, both flips": ([hr.RandomQuarterTurn(), hr.RandomResizedCrop((18, 22), flip=0.5)], False),
+    "padded, turned, both flips": ([hr.RandomCrop(60, padding=4, pad_if_needed=True), hr.RandomQuarterTurn()], True),
     "letterbox, both flips": ([hr.Letterbox((24, 20)), hr.RandomHorizontalFlip(), hr.RandomVerticalFlip()], True),
     "padded crop": (hr.RandomCrop((60, 90), padding=4, pad_if_needed=True, flip=0.5), True),
     "center, padded": ([hr.Resize(21), hr.CenterCrop((20, 44), flip=1.0)], True),
@@ -105,12 +110,15 @@ def test_types_and_shapes_in_torch_and_numpy(data):
     (torch_batch, *_), (numpy_batch, *_) = (
         list(load(data, view=hr.Resize((8, 8)), output=output)) for output in ("torch", "numpy")
     )
-    kinds = {"window": (4, "float32"), "scale": (2, "float32"), "flip": (2, "bool"), "original_size": (2, "int64")}
+    kinds = {
+        "window": ((4, 4), "float32"), "scale": ((4, 2), "float32"), "flip": ((4, 2), "bool"),
+        "transposed": ((4,), "bool"), "original_size": ((4, 2), "int64"),
+    }  # fmt: skip
     assert list(torch_batch["view"]) == list(kinds)
-    for part, (width, dtype) in kinds.items():
+    for part, (shape, dtype) in kinds.items():
         found, array = torch_batch["view"][part], numpy_batch["view"][part]
-        assert (tuple(found.shape), found.dtype) == ((4, width), getattr(torch, dtype))
-        assert (array.shape, array.dtype) == ((4, width), np.dtype(dtype))
+        assert (tuple(found.shape), found.dtype) == (shape, getattr(torch, dtype))
+        assert (array.shape, array.dtype) == (shape, np.dtype(dtype))
         np.testing.assert_array_equal(found.numpy(), array)
 
 

@@ -345,6 +345,7 @@ def test_arguments_that_lists_do_not_go_with_are_refused(options):
         {"stride": 2, "count": 2},
         {"image": hr.Image(source="x")},
         {"image": hr.Image(copies=2)},
+        {"image": hr.Image(scale=2)},
         {"image": hr.Mask()},
         {"view_per": "batch"},
     ],

@@ -160,10 +160,11 @@ VIEWS = [
     hr.RandomResizedCrop((24, 32), flip=0.5),
     [hr.Letterbox(40), hr.RandomVerticalFlip(0.5)],
     hr.CenterCrop(36, flip=1.0),
+    [hr.CenterCrop(36, flip=0.5), hr.RandomQuarterTurn()],
 ]
 
 
-@pytest.mark.parametrize("view", VIEWS, ids=["crop", "letterbox", "centre"])
+@pytest.mark.parametrize("view", VIEWS, ids=["crop", "letterbox", "centre", "turned"])
 def test_instance_masks_are_mask_fields_of_the_same_pixels(scenes, view):
     given = {"view": view, "batch_size": 5, "shuffle": True, "seed": 3, "output": "numpy"}
     fields = {"image": hr.Image(), "masks": hr.InstanceMasks(source="segmentation")}

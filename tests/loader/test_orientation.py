@@ -120,6 +120,9 @@ def test_annotations_of_the_stored_image_turn_with_it(tmp_path, turn, flip):
     path = write_coco(tmp_path, encoded(marked(), turn), (WIDTH, HEIGHT))
     assert_marks(load(path, tmp_path, view=hr.RandomHorizontalFlip(flip)))
     assert_marks(load(path, tmp_path, view=hr.CenterCrop((50, 30), flip=flip)))
+    for seed in range(4):
+        turned = [hr.CenterCrop((50, 50), flip=flip), hr.RandomQuarterTurn()]
+        assert_marks(load(path, tmp_path, view=turned, seed=seed))
     assert_marks(load(path, tmp_path, epochs=2, view=hr.CenterCrop((50, 30), flip=flip), cache="ram:64MB"))
 
 

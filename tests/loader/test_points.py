@@ -124,10 +124,12 @@ def edges(row, axis):
     return begin, begin + row[12 + axis]
 
 
-@pytest.mark.parametrize(("hflip", "vflip", "swapped"), [(0, 0, 0), (1, 0, 1), (0, 1, 1), (1, 1, 0)])
-def test_pairs_change_places_in_a_mirror(hflip, vflip, swapped):
-    """Upside down and mirrored is a turn: what was left stays left."""
-    row = core_images.view_row((0, 0, 8, 8), (0, 0, 8, 8), (8, 8), hflip=bool(hflip), vflip=bool(vflip))
+@pytest.mark.parametrize("transposed", [0, 1])
+@pytest.mark.parametrize(("hflip", "vflip"), [(0, 0), (1, 0), (0, 1), (1, 1)])
+def test_pairs_change_places_in_a_mirror(hflip, vflip, transposed):
+    """Upside down and mirrored is a turn: what was left stays left. So are a swap of x and y and one mirror."""
+    row = core_images.view_row((0, 0, 8, 8), (0, 0, 8, 8), (8, 8), hflip=hflip, vflip=vflip, transposed=transposed)
+    swapped = (hflip + vflip + transposed) % 2
     points = np.array([[[1.0, 2.0, 1], [5.0, 3.0, 2], [4.0, 4.0, 2]]])
     views = BatchViews(row, np.array([[8, 8]], np.int32), np.ones(1, int))
     seen, alone = (points_on_output(points, views, pairs) for pairs in (np.array([[0, 1]]), NO_PAIRS))
@@ -187,6 +189,8 @@ VIEWS = {
     "letterbox": [hr.Letterbox((50, 64), fill=255, flip=0.5), hr.RandomVerticalFlip(0.5)],
     "padded crops": hr.RandomCrop((30, 41), pad_if_needed=True, fill=255, flip=0.5),
     "whole": hr.Resize((61, 47)),
+    "turned": [hr.RandomResizedCrop(44, flip=0.5), hr.RandomQuarterTurn()],
+    "turned first": [hr.RandomQuarterTurn(), hr.RandomCrop((30, 41), pad_if_needed=True, fill=255)],
 }
 
 

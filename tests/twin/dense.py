@@ -9,6 +9,7 @@ import numpy as np
 
 def nearest(values: np.ndarray, view: Mapping[str, float], padding: float | tuple[float, ...]) -> np.ndarray:
     """`values` [H, W, …] under the centre of each output pixel; `view` is named by `ViewColumn`."""
+    values = values.swapaxes(0, 1) if view["transposed"] else values
     canvas = np.empty((int(view["height"]), int(view["width"]), *values.shape[2:]), values.dtype)
     canvas[...] = padding
     rows = _picked(view["y0"], view["y1"], view["top"], view["bottom"], int(view["inner_height"]))

@@ -26,6 +26,12 @@ class Side:
     start: int
     inner: int
     flipped: bool = False
+    was_flipped: bool = False
+    """At the last resize."""
+
+    @property
+    def flip(self) -> int:
+        return self.flipped * (2 if self.was_flipped else 1)
 
 
 def whole(source: int) -> Side:
@@ -63,7 +69,7 @@ def crop(side: Side, start: int, size: int) -> Side:
 def resize(side: Side, size: int) -> Side:
     if side.inner != side.size:
         raise ViewError("padded")
-    return replace(side, size=size, inner=size)
+    return replace(side, size=size, inner=size, was_flipped=side.flipped)
 
 
 def center(side: Side, size: int) -> Side:
@@ -140,7 +146,7 @@ def step(x: Side, y: Side, op: Op, stream: Stream, copy: int) -> tuple[Side, Sid
         width = p[1] if scale_by_width else min(p[1], max(1, round(x.size * p[0] / y.size)))
         height = min(p[0], max(1, round(y.size * p[1] / x.size))) if scale_by_width else p[0]
         return center(resize(x, width), p[1]), center(resize(y, height), p[0])
-    if kind >= 9:
+    if kind in (9, 10, 11):
         return fixed_crop(x, y, op, copy)
     if uniform(stream.at(0)[0], 0, 1) < op[1]:
         return (replace(x, flipped=not x.flipped), y) if kind == 7 else (x, replace(y, flipped=not y.flipped))
@@ -159,13 +165,24 @@ def random_crop(x: Side, y: Side, p: Sequence[int], stream: Stream) -> tuple[Sid
     return crop(x, below(across, x.size - width + 1), width), crop(y, below(down, y.size - height + 1), height)
 
 
+def drawn_quarters(probabilities: Sequence[float], draw: float) -> int:
+    possible = [quarters for quarters in range(4) if probabilities[quarters] > 0]
+    return next((each for each in possible if draw < sum(probabilities[: each + 1])), possible[-1])
+
+
 def sample_view(
     program: Sequence[Op], *, key: int, sample: int, number: int, dataset: int, width: int, height: int, copy: int = 0
 ) -> list[float]:
-    """The 16 columns of `ViewColumn`."""
-    x, y = whole(width), whole(height)
+    """The 17 columns of `ViewColumn`."""
+    x, y, transposed = whole(width), whole(height), False
     for stage, op in enumerate(program):
-        x, y = step(x, y, op, Stream(key, sample, number, dataset, stage), copy)
+        stream = Stream(key, sample, number, dataset, stage)
+        if op[0] != 12:
+            x, y = step(x, y, op, stream, copy)
+            continue
+        quarters = drawn_quarters(op[1:5], uniform(stream.at(0)[0], 0, 1))
+        for _ in range(quarters):  # the rows, from the right column to the left
+            x, y, transposed = y, replace(x, flipped=not x.flipped), not transposed
     if x.size * y.size > 178_956_970:
         raise ViewError("too large")
     x1, y1 = x.window[1], y.window[1]
@@ -173,5 +190,5 @@ def sample_view(
     if 0 in inner[2:]:
         x1, y1, inner = x.window[0], y.window[0], [0, 0, 0, 0]
     bounds = [x.bounds[0], y.bounds[0], x.bounds[1], y.bounds[1]]
-    row = [x.window[0], y.window[0], x1, y1, *bounds, x.size, y.size, *inner, x.flipped, y.flipped]
+    row = [x.window[0], y.window[0], x1, y1, *bounds, x.size, y.size, *inner, x.flip, y.flip, transposed]
     return [float(value) for value in row]

@@ -16,6 +16,7 @@ from headrace.views import (
     Letterbox,
     RandomCrop,
     RandomHorizontalFlip,
+    RandomQuarterTurn,
     RandomResizedCrop,
     RandomVerticalFlip,
     Resize,
@@ -52,6 +53,9 @@ def test_a_program_is_one_row_a_step_and_a_flip_is_a_step():
         (Letterbox((3, 5)), (3, 5)),
         ([Resize(256), CenterCrop(224), RandomVerticalFlip()], (224, 224)),
         ([CenterCrop(224), Resize(64)], None),
+        ([RandomCrop(8), RandomQuarterTurn()], (8, 8)),
+        ([RandomQuarterTurn(), RandomCrop((8, 9))], (8, 9)),
+        ([RandomCrop((8, 9)), RandomQuarterTurn((0.5, 0, 0.5, 0))], (8, 9)),
     ],
 )
 def test_output_size_is_known_unless_it_depends_on_the_source(view, size):
@@ -89,6 +93,10 @@ def test_fill_is_that_of_the_steps_that_can_pad(view, fill):
         (lambda: compile_view([RandomCrop(9), FiveCrop(8)]), "nothing random before FiveCrop.* each copy draws for"),
         (lambda: compile_view([Resize((6, 9)), Tiles(8, grid=2)]), "at most the 6 x 9 .* got 8; resize to more first"),
         (lambda: Resize(2.5), "got 2.5"),
+        (lambda: RandomQuarterTurn((0.5, 0.5, 0.5, 0.5)), "probabilities to be four numbers with the sum 1, of 0, 90"),
+        (lambda: RandomQuarterTurn(0.5), "got 0.5"),
+        (lambda: compile_view(RandomQuarterTurn()), "every turn of RandomQuarterTurn.* to give one size, got"),
+        (lambda: compile_view([RandomCrop((8, 9)), RandomQuarterTurn()]), "follow a square crop, or put a crop after"),
         (lambda: Resize(True), "got True"),
         (lambda: Resize((3, 0)), r"got \(3, 0\)"),
         (lambda: Resize((3, 4, 5)), r"got \(3, 4, 5\)"),
@@ -171,7 +179,7 @@ def row(kind: float, *p: float) -> list[float]:
     [
         ([row(0)], "op 0 of the view: unknown kind 0"),
         ([row(NAN)], "unknown kind"),
-        ([row(7, 0.5), row(12, 1)], "op 1 of the view: unknown kind 12"),
+        ([row(7, 0.5), row(13, 1)], "op 1 of the view: unknown kind 13"),
         ([row(11, 8, 8, 65, 1)], "parameter 2 is out of range: 65"),
         ([row(7, NAN)], "parameter 0 is out of range: nan"),
         ([row(3, 8, 8.5)], "parameter 1 is out of range"),

@@ -16,6 +16,7 @@ from headrace import _core
 from headrace.views import (
     RandomCrop,
     RandomHorizontalFlip,
+    RandomQuarterTurn,
     RandomResizedCrop,
     RandomVerticalFlip,
     Resize,
@@ -27,7 +28,7 @@ PASSES_IF_ABOVE = 1e-3
 
 
 def drawn(view, width, height):
-    """float64[N, 16]: the views of samples 0..N-1."""
+    """float64[N, 17]: the views of samples 0..N-1."""
     columns = np.arange(N), np.zeros(N, np.uint32), 0, np.full(N, width, np.int32), np.full(N, height, np.int32)
     return _core.sample_views(compile_view(view).ops, 2024, *columns)
 
@@ -112,6 +113,16 @@ def test_flips_come_as_often_as_asked(view, column, p):
     flips = drawn(view(p), 20, 13)[:, 14:]
     assert stats.binomtest(int(flips[:, column - 14].sum()), N, p).pvalue > PASSES_IF_ABOVE
     assert flips[:, 15 - column].sum() == 0
+
+
+@pytest.mark.parametrize("probabilities", [(0.25, 0.25, 0.25, 0.25), (0, 0.5, 0.2, 0.3)])
+def test_quarter_turns_come_as_often_as_asked(probabilities):
+    signs = drawn([RandomCrop(10), RandomQuarterTurn(probabilities)], 20, 13)[:, 14:].astype(int).tolist()
+    turns = [[0, 0, 0], [0, 1, 1], [1, 1, 0], [1, 0, 1]]
+    counts = np.bincount([turns.index(each) for each in signs], minlength=4)
+    possible = np.array(probabilities) > 0
+    assert not counts[~possible].any()
+    assert stats.chisquare(counts[possible], N * np.array(probabilities)[possible]).pvalue > PASSES_IF_ABOVE
 
 
 def test_a_flip_is_independent_of_the_crop():

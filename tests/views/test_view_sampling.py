@@ -19,6 +19,7 @@ from headrace.views import (
     Letterbox,
     RandomCrop,
     RandomHorizontalFlip,
+    RandomQuarterTurn,
     RandomResizedCrop,
     RandomVerticalFlip,
     Resize,
@@ -66,6 +67,7 @@ VIEWS: st.SearchStrategy[View] = st.one_of(
     st.builds(Letterbox, sizes, flip=probabilities),
     st.builds(RandomHorizontalFlip, probabilities),
     st.builds(RandomVerticalFlip, probabilities),
+    st.builds(RandomQuarterTurn, st.sampled_from([(0.25,) * 4, (0, 1, 0, 0), (0.5, 0, 0.5, 0), (0.1, 0.2, 0.3, 0.4)])),
     st.builds(FiveCrop, sizes),
     st.builds(TenCrop, sizes, st.booleans()),
     st.builds(Tiles, sizes, grid=st.integers(1, 8) | st.tuples(st.integers(1, 8), st.integers(1, 8))),
@@ -135,9 +137,10 @@ def test_windows_stay_inside_their_bounds_and_the_source(drawn):
         return
     view = {name: row[at].item() for name, at in COLUMN.items()}
     assert np.all(row[4:] == np.floor(row[4:]))
+    width, height = (address[name] for name in ("width", "height")[:: -1 if view["transposed"] else 1])
     for low, high, first, last, source in [
-        ("left", "right", "x0", "x1", address["width"]),
-        ("top", "bottom", "y0", "y1", address["height"]),
+        ("left", "right", "x0", "x1", width),
+        ("top", "bottom", "y0", "y1", height),
     ]:
         assert 0 <= view[low] < view[high] <= source
         assert view[low] <= view[first] <= view[last] <= view[high]

@@ -165,7 +165,8 @@ class Normals(KnownArguments, of="field"):
 
     In the batch: [N, 3, H, W] of `dtype`, in channels-last memory. A PNG's red, green and blue bytes 0…255 become
     -1…1; floats from EXR, `.npy` and `.npz` are unchanged. A horizontal flip negates x, a vertical flip negates y; a
-    geometric augmentation rotates (x, y) by its rotation. Padding is 0. An EXIF orientation is ignored.
+    quarter turn and a geometric augmentation rotate (x, y) as they do the image. Padding is 0. An EXIF orientation is
+    ignored.
     """
 
     exif: ClassVar[bool] = False

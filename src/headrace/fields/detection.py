@@ -113,14 +113,15 @@ class Geometry(KnownArguments, of="field"):
     """Geometry of each sample's view, to map a model's predictions on the output back to the source.
 
     In the batch: a dict of `window` float32 [N, 4], the part of the source in the output as x0, y0, x1, y1 in source
-    pixels; `scale` float32 [N, 2], output pixels per source pixel along x and y; `flip` bool [N, 2], True if the output
-    is mirrored along x, y; `original_size` int64 [N, 2], the source's height and width.
+    pixels; `scale` float32 [N, 2], output pixels per source pixel along the source's x and y; `flip` bool [N, 2], True
+    if the output is mirrored along x, y; `transposed` bool [N], True if a RandomQuarterTurn has made rows of columns;
+    `original_size` int64 [N, 2], the source's height and width.
 
-    A point (x, y) of the output, after `x = width - x` if mirrored along x, is at `window[:2] + (x, y) / scale` in the
-    source. Coordinates are pixel edges, as in Boxes. The window covers the whole output, so with padding it
-    extends beyond the image. The window of a crop entirely inside padding has no area, and its scale is 0. The source
-    is the pixel field that views are drawn from (`view_from=`), after any EXIF rotation. With `on_error="replace"` the
-    geometry is the replacement's.
+    A point (x, y) of the output, after `x = width - x` if mirrored along x, then with x and y swapped if transposed, is
+    at `window[:2] + (x, y) / scale` in the source. Coordinates are pixel edges, as in Boxes. The window covers the
+    whole output, so with padding it extends beyond the image. The window of a crop entirely inside padding has no area,
+    and its scale is 0. The source is the pixel field that views are drawn from (`view_from=`), after any EXIF rotation.
+    With `on_error="replace"` the geometry is the replacement's.
     """
 
 

@@ -52,6 +52,7 @@ Nearest: TypeAlias = Literal["nearest", "nearest-exact", "nearest-opencv", "near
 Filter: TypeAlias = Literal["triangle", "bicubic", "linear", "lanczos", Nearest]
 
 DTYPES: tuple[DType, ...] = get_args(DType)
+MOST_SCALE = 64
 MOST_CHANNELS = 512
 """Maximum number of channels of an image (core/dense/wide_sampler.hpp)."""
 
@@ -130,6 +131,11 @@ class Image(KnownArguments, of="field"):
     mode and `shrink_to`, and have their own views or copies, or the same `filter` and `dct_scaling`: a file is decoded
     once for all their windows, a JPEG at the finest DCT scale that any of them needs.
 
+    `scale` is for pairs of two resolutions, such as `{"lq": hr.Image(), "hq": hr.Image(scale=4)}`: the same window at
+    `scale` times the size of the Loader's view, which is drawn from the first field of scale 1. A view that crops,
+    flips and turns without resizing cuts whole pixels of both files; an image that is not exactly `scale` times as
+    large as the first field's is a bad sample. Masks, boxes and keypoints have scale 1.
+
     `augment` is an augmentation or a list of them, such as `hr.ColorJitter(0.4)`. They run on the window's pixels after
     the Loader's augmentations and before conversion to float, with separate random draws for each image.
     """
@@ -149,6 +155,7 @@ class Image(KnownArguments, of="field"):
     augment: Augmentation | str | Sequence[Augmentation | str] | None = None
     view: View | Sequence[View] | None = None
     copies: int | None = None
+    scale: int = 1
 
     def __post_init__(self) -> None:
         for name, allowed in (("dtype", ImageDType), ("mode", Mode), ("filter", Filter)):
@@ -164,6 +171,7 @@ class Image(KnownArguments, of="field"):
         self._check_background()
         self._check_augment()
         self._check_copies()
+        self._check_scale()
         if self.normalize is None:
             return
         object.__setattr__(self, "normalize", as_normalize("Image: normalize", self.normalize))
@@ -237,6 +245,17 @@ class Image(KnownArguments, of="field"):
             raise UsageError(
                 f"Image: expected copies of a picture of 8 bits, got dtype={self.dtype!r} and channels="
                 f"{self.channels!r}; take mode= and leave channels out, or a field for each view"
+            )
+
+    def _check_scale(self) -> None:
+        if type(self.scale) is not int or not 1 <= self.scale <= MOST_SCALE:
+            raise UsageError(
+                f"Image: expected scale to be an int from 1 to {MOST_SCALE}, got {self.scale!r}; give it to the field "
+                "of the higher resolution"
+            )
+        if self.scale > 1 and self.draws_view:
+            raise UsageError(
+                f"Image: expected scale=1 with view= or copies=, got {self.scale}; scale= follows the Loader's view"
             )
 
     @property

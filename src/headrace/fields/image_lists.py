@@ -56,6 +56,8 @@ class Images(KnownArguments, of="field"):
             )
         if self.image.copies is not None or self.image.copy_count is not None:
             raise UsageError(f"Images: expected an Image without copies, got {self.image!r}; leave them out")
+        if self.image.scale != 1:
+            raise UsageError(f"Images: expected an Image of scale 1, got scale={self.image.scale}; leave it out")
         check_choice(self, "frames", get_args(Frames))
         check_choice(self, "view_per", get_args(ViewPer))
         for name, value in (("count", self.count), ("stride", self.stride)):

@@ -10,7 +10,7 @@ from headrace import _core
 from headrace.augment import AugmentProgram
 from headrace.errors import UsageError
 from headrace.fields import Field, Image, Spatial
-from headrace.loader.recipe import FieldColumns, SampleMap
+from headrace.loader.recipe import FieldColumns, SampleMap, scale_of
 from headrace.plan import EpochPlan, SequencePacking, UniformPlan
 from headrace.views import Program
 
@@ -88,6 +88,13 @@ def check_augment(
         raise UsageError(
             "augment: expected no AugMix of geometric operations with masks, depth, normals, boxes or keypoints, since "
             "the images that it mixes lie differently; give it to Image(augment=…)"
+        )
+    scaled = [name for name, field, _ in images if scale_of(field) > 1]
+    if scaled and (program.moves_pixels or program.erases):
+        raise UsageError(
+            f"augment: expected operations on colours alone with scale= of field {scaled[0]!r}, got geometry or "
+            "RandomErasing, whose places are whole pixels of one scale; flip and turn by view=, or pass "
+            "Image(augment=…)"
         )
     wide = [name for name, field, _ in images if isinstance(field, Image) and field.wide]
     if wide:

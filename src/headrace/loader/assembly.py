@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace._core import Code
+from headrace._core import Code, ViewColumn
 from headrace.data import StringColumn, native_paths
 from headrace.errors import UsageError
 from headrace.fetch import FetchAhead, FetchCancelled
@@ -47,8 +47,8 @@ class Pending:
     """Blocks of memory, one for each part of the fields of pixels, in the core's layout."""
     raws: list[list[bytes]]
     job: _core.Job
-    views: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 16)))
-    """Views of the rows, [N, 16] (columns: `ViewColumn`), once the core is done."""
+    views: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, len(ViewColumn))))
+    """Views of the rows, float64[N, 17] (columns: `ViewColumn`), once the core is done."""
     sizes: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 2), np.int32))
     """Width and height of the images from which the views are drawn, [N, 2]."""
     images: Mapping[str, Pending] = field(default_factory=dict)
@@ -188,7 +188,7 @@ class Assembly:
         job = self._job(rows, self._recipe.program.ops if view is None else view.ops)
         for i, (name, _, column) in enumerate(self._recipe.images if memory else ()):
             out = memory[self._outputs[i]]
-            height, width = self._parts[self._outputs[i].start].own_size or size
+            height, width = self._parts[self._outputs[i].start].size_in(size)
             job.add_image(
                 self._ranges(column, rows.samples, again=items is not None),
                 self._options[i],

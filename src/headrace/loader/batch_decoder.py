@@ -26,7 +26,7 @@ from headrace.loader.decoding.image_lists import ImageListContent, image_recipe
 from headrace.loader.decoding.on_device import DeviceDecoding
 from headrace.loader.decoding.pixels import all_parts
 from headrace.loader.map_stage import PythonThreads
-from headrace.loader.recipe import Batch, Recipe
+from headrace.loader.recipe import Batch, Recipe, scale_of
 from headrace.loader.resolving import names_of
 from headrace.loader.stats import StageMeter
 from headrace.loader.user_functions import DecodedBatch
@@ -147,6 +147,9 @@ class RowMender:
     def _error(self, pending: Pending, row: int, field: int, code: int, why: str) -> HeadraceError:
         name, column = self._names[field]
         sample = int(pending.rows.samples[row])
+        if code == Code.UNFIT and scale_of(self._recipe.images[field][1]) > 1:
+            first, _, of_first = self._recipe.images[0]
+            why += f"; field {first!r} is of {self._recipe.dataset.where(of_first, sample)[0]}"
         return error_of(code, why, dataset=self._recipe.dataset, sample=sample, field=name, column=column)
 
 
@@ -384,7 +387,7 @@ class BatchDecoder:
             longest = (pending.rows.plan.longest or 0) if content.name == recipe.measured else 0
             for name, joined in content.join(values, pending.rows, longest).items():
                 batch[name] = self._converter.values(joined)
-        views = BatchViews(pending.views, pending.sizes, self._turns(pending))
+        views = BatchViews.of_images(pending.views, pending.sizes, self._turns(pending))
         parts = self._places.make(pending.rows.samples, views, self._moves(pending))
         batch |= {name: self._converter.values(part) for name, part in parts.items()}
         return {name: batch[name] for name in self._names}

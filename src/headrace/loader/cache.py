@@ -39,7 +39,7 @@ from headrace.views import Program
 
 Cut = Literal["file", "shrunk", "final"]
 
-_RANDOM_KINDS = (ViewKind.RANDOM_RESIZED_CROP, ViewKind.RANDOM_CROP)
+_RANDOM_KINDS = (ViewKind.RANDOM_RESIZED_CROP, ViewKind.RANDOM_CROP, ViewKind.QUARTER_TURN)
 _FLIP_KINDS = (ViewKind.HORIZONTAL_FLIP, ViewKind.VERTICAL_FLIP)
 
 
@@ -80,6 +80,8 @@ def _final_words(field: Spatial, size: tuple[int, int] | None, *, flips: bool) -
         kind = "uint8 pixels" + ("" if field.dtype == "uint8" else f" before they become {field.dtype}")
     if isinstance(field, Depth) and field.valid:
         kind += " and validity"
+    if size is not None and isinstance(field, Image):
+        size = size[0] * field.scale, size[1] * field.scale
     shape = "" if size is None else f"{size[0]}x{size[1]} "
     if size is not None and not isinstance(field, Mask | Depth):
         shape = f"{size[0]}x{size[1]}x{field.channel_count if isinstance(field, Image) else 3} "

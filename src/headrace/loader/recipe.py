@@ -39,7 +39,7 @@ class FieldColumns:
     images: tuple[tuple[str, Spatial, str], ...]
     """Fields of pixels as (name, field, column), in the order in which the core works on them.
 
-    Views are drawn from the size of the first field. Fields with their own views come last."""
+    Views are drawn from the size of the first field, which has scale 1. Fields with their own views come last."""
     raws: tuple[tuple[str, Field, str], ...]
     """Fields made from a column's undecoded bytes."""
     values: tuple[tuple[str, HeldColumn], ...]
@@ -126,3 +126,8 @@ class Recipe(FieldColumns):
 
 def draws_view(field: Spatial) -> bool:
     return isinstance(field, Image) and field.draws_view
+
+
+def scale_of(field: Spatial) -> int:
+    """Return the factor of the Loader's view that a field's output has."""
+    return field.scale if isinstance(field, Image) else 1

@@ -41,7 +41,7 @@ from headrace.loader.decoding.image_lists import COUNTS
 from headrace.loader.decoding.pixels import expect_pixels, parts_of
 from headrace.loader.decoding.texts import IDS, MASK
 from headrace.loader.decoding.texts import PARTS as PACKED_PARTS
-from headrace.loader.recipe import FieldColumns, draws_view
+from headrace.loader.recipe import FieldColumns, draws_view, scale_of
 
 
 def names_of(fields: Mapping[str, Field], packed: str | None = None) -> list[str]:
@@ -133,12 +133,17 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
             "for all; add one without view= and copies="
         )
     names_of(fields)
-    images.sort(key=lambda image: draws_view(image[1]))
-    pixel_names = [name for name, field, _ in images if not draws_view(field)]
+    images.sort(key=lambda image: (draws_view(image[1]), scale_of(image[1]) > 1))
+    pixel_names = [name for name, field, _ in images if not draws_view(field) and scale_of(field) == 1]
+    if images and scale_of(images[0][1]) > 1:
+        raise UsageError(
+            f"field {images[0][0]!r}: expected another field of pixels of scale 1, from whose size the view is drawn, "
+            "got none; add the field of the lower resolution"
+        )
     if view_from is not None and view_from not in pixel_names:
         raise UsageError(
-            f"view_from: expected the name of an image field that follows the Loader's view, one of {pixel_names}, got "
-            f"{view_from!r}"
+            f"view_from: expected the name of an image field of scale 1 that follows the Loader's view, one of "
+            f"{pixel_names}, got {view_from!r}"
         )
     if view_from is not None:
         images.sort(key=lambda image: image[0] != view_from)

@@ -18,6 +18,7 @@ from headrace.views.views import (
     Pads,
     RandomCrop,
     RandomHorizontalFlip,
+    RandomQuarterTurn,
     RandomResizedCrop,
     RandomScale,
     RandomVerticalFlip,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from headrace import _core
 from headrace.errors import UsageError
 from headrace.foreign_arguments import belongs
-from headrace.views.views import Pads, RandomHorizontalFlip, View, fill_channels
+from headrace.views.views import Pads, RandomHorizontalFlip, RandomQuarterTurn, View, fill_channels
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +47,12 @@ def compile_view(view: View | Sequence[View] | None) -> Program:
     ops = _table(_rows(steps))
     copies = _core.copies_of(ops)
     output_size = _core.output_size(ops)
+    turn = next((step for step in steps if isinstance(step, RandomQuarterTurn)), None)
+    if turn is not None and output_size is None:
+        raise UsageError(
+            f"view: expected every turn of {turn} to give one size, got {steps}; let it follow a square crop, or put a "
+            "crop after it"
+        )
     if not steps or not steps[0].drawn_per_step:
         return Program(ops=ops, output_size=output_size, fill=_composed_fill(steps), scales=(ops,), copies=copies)
     scales = tuple(_table([choice, *_rows(steps)[1:]]) for choice in steps[0].choices())

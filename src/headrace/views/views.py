@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from numbers import Integral, Real
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from headrace._core import ViewKind
 from headrace.errors import UsageError
@@ -59,7 +59,7 @@ class View(KnownArguments, ABC, of="view"):
             raise self.refused("fill", "an int 0..255, or three of them", "give it on the scale of uint8")
         for name in ("flip", "p"):
             value = getattr(self, name, 0)
-            if not _is_number(value) or not 0 <= value <= 1:
+            if not _is_probability(value):
                 raise self.refused(name, "a probability from 0 to 1", "0 never flips, 1 always does")
 
     @abstractmethod
@@ -247,6 +247,29 @@ class RandomVerticalFlip(View):
         return (ViewKind.VERTICAL_FLIP, self.p)
 
 
+@dataclass(frozen=True)
+class RandomQuarterTurn(View):
+    """Turn by 0, 90, 180 or 270 degrees counterclockwise, like `numpy.rot90`; by default, all are equally likely.
+
+    With a horizontal flip of probability 0.5, so are the eight flips and turns, as in BasicSR and EDSR. A turn does not
+    resample. Boxes, keypoints, masks and the directions of normals turn along. Turns by 90 and 270 degrees swap height
+    and width, so the turn follows a view of square size, or comes before the view that sets the output's size.
+    """
+
+    probabilities: tuple[float, float, float, float] = (0.25, 0.25, 0.25, 0.25)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        shares = tuple(self.probabilities) if isinstance(self.probabilities, tuple | list) else ()
+        if len(shares) != 4 or not all(map(_is_probability, shares)) or not math.isclose(sum(shares), 1):
+            room = "four numbers with the sum 1, of 0, 90, 180 and 270 degrees"
+            raise self.refused("probabilities", room, "(0.5, 0, 0.5, 0), for instance, turns upside down or not at all")
+        object.__setattr__(self, "probabilities", shares)
+
+    def op(self) -> tuple[float, ...]:
+        return (ViewKind.QUARTER_TURN, *self.probabilities)
+
+
 def fill_channels(fill: Fill) -> tuple[int, ...]:
     return tuple(fill) if isinstance(fill, tuple | list) else (fill,)
 
@@ -266,6 +289,10 @@ def is_length(value: object, low: int = 1) -> bool:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_probability(value: Any) -> bool:
+    return _is_number(value) and 0 <= value <= 1
 
 
 def _check_range(view: View, name: str, *, low: float = 0.0, high: float, hint: str) -> None:

@@ -17,7 +17,7 @@ from headrace.data import Dataset, ListColumn
 from headrace.errors import UsageError
 from headrace.fields import Boxes, Field, Geometry, InstanceMasks, Keypoints
 from headrace.loader.batch_values import part_name
-from headrace.loader.decoding.frames import turned_boxes, turned_points
+from headrace.loader.decoding.frames import TRANSPOSED, turned_boxes, turned_points
 from headrace.loader.decoding.instances import (
     InstanceMaskField,
     Instances,
@@ -32,7 +32,7 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
-GEOMETRY_PARTS = ("window", "scale", "flip", "original_size")
+GEOMETRY_PARTS = ("window", "scale", "flip", "transposed", "original_size")
 
 
 class PerSample(list[Any]):
@@ -44,11 +44,21 @@ class BatchViews:
     """Mapping from places in the images of a batch to places in the output. All arrays are [N]."""
 
     rows: Floats
-    """Views, [N, 16] (columns: `ViewColumn`)."""
+    """Views, [N, 17] (columns: `ViewColumn`)."""
     sizes: NDArray[np.int32]
-    """Width and height of the images, [N, 2]."""
+    """Width and height of the images as the views see them, [N, 2]: swapped if the view is transposed."""
     turns: Ints
-    """EXIF orientations by which places turn first, [N]; 1 for places in the displayed image."""
+    """EXIF orientations by which places turn first, [N]; 1 for places in the image that the view sees."""
+
+    @classmethod
+    def of_images(cls, rows: Floats, sizes: NDArray[np.int32], turns: Ints) -> BatchViews:
+        """Return the views of displayed images of `sizes`; `turns` as from `Frames.turns`."""
+        swaps = rows[:, ViewColumn.TRANSPOSED].astype(bool)
+        return cls(rows, np.where(swaps[:, None], sizes[:, ::-1], sizes), np.where(swaps, TRANSPOSED[turns], turns))
+
+    @property
+    def transposed(self) -> Mask:
+        return self.rows[:, ViewColumn.TRANSPOSED].astype(bool)
 
     def of(self, row: Ints) -> BatchViews:
         """Return the view of each instance; `row` is its sample's row in the batch."""
@@ -94,11 +104,14 @@ class BatchViews:
     def geometry(self) -> dict[str, NDArray[Any]]:
         """Return the parts of a Geometry field."""
         (left, right, across), (top, bottom, down) = self.covered(0), self.covered(1)
+        swaps = self.transposed[:, None]
+        corners, scales = np.stack([left, top, right, bottom], 1), np.stack([across, down], 1)
         values = (
-            np.stack([left, top, right, bottom], 1).astype(np.float32),
-            np.stack([across, down], 1).astype(np.float32),
+            np.where(swaps, corners[:, [1, 0, 3, 2]], corners).astype(np.float32),
+            np.where(swaps, scales[:, ::-1], scales).astype(np.float32),
             np.stack([self.flipped(0), self.flipped(1)], 1),
-            self.sizes[:, ::-1].astype(np.int64),
+            self.transposed,
+            np.where(swaps, self.sizes, self.sizes[:, ::-1]).astype(np.int64),
         )
         return dict(zip(GEOMETRY_PARTS, values, strict=True))
 
@@ -206,7 +219,7 @@ def points_on_output(
     if len(pairs):
         order = np.arange(count)
         order[pairs[:, 0]], order[pairs[:, 1]] = pairs[:, 1], pairs[:, 0]
-        mirrored = views.flipped(0) != views.flipped(1)
+        mirrored = views.flipped(0) ^ views.flipped(1) ^ views.transposed
         seen[mirrored] = seen[mirrored][:, order]
     return seen
 

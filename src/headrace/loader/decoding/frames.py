@@ -17,6 +17,12 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
+MIRRORS = (2, 3, 6, 7), (3, 4, 7, 8)
+"""Orientations whose last step is a mirroring along x, y (core/jpeg/orientation.hpp)."""
+TRANSPOSED = np.array([0, 5, 8, 7, 6, 1, 4, 3, 2])
+"""Orientations that also swap rows and columns of what each orientation displays (core/jpeg/orientation.hpp)."""
+
+
 class Frames:
     """Frames that a dataset's own widths and heights state, of the field of pixels that views are drawn from.
 
@@ -63,18 +69,18 @@ class Frames:
 
 
 def turned_points(points: Floats, turns: Ints, sizes: NDArray[np.int32]) -> Floats:
-    """Return points [M, K, 2] of stored images as displayed; `turns` [M] as from `Frames.turns`, `sizes` [M, 2]."""
+    """Return points [M, K, 2] of stored images after turns by orientations [M] to images of `sizes` [M, 2]."""
     sideways = np.isin(turns, SIDEWAYS)[:, None, None]
     swapped = np.where(sideways, points[..., ::-1], points)
     return np.where(_mirrored(turns)[:, None], sizes[:, None] - swapped, swapped)
 
 
 def turned_boxes(boxes: Floats, turns: Ints, sizes: NDArray[np.int32]) -> Floats:
-    """Return boxes [M, 4] as xyxy of stored images as displayed."""
+    """Return boxes [M, 4] as xyxy, turned like points."""
     corners = turned_points(boxes.reshape(-1, 2, 2), turns, sizes)
     return np.where(_mirrored(turns)[:, None], corners[:, ::-1], corners).reshape(-1, 4)
 
 
 def _mirrored(turns: Ints) -> NDArray[np.bool_]:
     """Return bool [M, 2]: True if the turn ends with a mirroring along x, y."""
-    return np.stack([np.isin(turns, (6, 7)), np.isin(turns, (7, 8))], axis=1)
+    return np.stack([np.isin(turns, each) for each in MIRRORS], axis=1)

@@ -15,6 +15,7 @@ from headrace import _core
 from headrace.data import SIDEWAYS, Dataset, ListColumn, Strings, TextColumn
 from headrace.errors import DatasetError, UsageError
 from headrace.fields import InstanceMasks
+from headrace.loader.decoding.frames import MIRRORS
 
 Ints = NDArray[np.int64]
 Pixels = NDArray[np.int32]
@@ -239,7 +240,7 @@ class InstanceMaskField(InstanceColumn):
     ) -> list[NDArray[np.uint8]]:
         """Return uint8 [k, H, W] for each sample, for the instances in `kept` (None: all).
 
-        `views` [N, 16], `sizes` [N, 2] (width, height) and `turns` [N] (as in BatchViews) belong to the batch's images.
+        `views` [N, 17], `sizes` [N, 2] (width, height) and `turns` [N] (as in BatchViews) belong to the batch's images.
         Raises DatasetError that names the sample if its outlines are damaged, or differ in number from `kept`.
         """
         found = []
@@ -275,15 +276,17 @@ class InstanceMaskField(InstanceColumn):
 def _painted_turned(
     outlines: list[Outline], window: PickedWindow, size: NDArray[np.int32], orientation: int
 ) -> NDArray[np.uint8]:
-    """Return what `painted` does; outlines of a stored image turn to the displayed one, of `size` (width, height)."""
+    """Return what `painted` does; outlines of a stored image turn to that of the view, of `size` (width, height)."""
     width, height = size.tolist()
-    if orientation not in SIDEWAYS:
-        return painted(outlines, window, width=width, height=height)
-    along_x, along_y = (-1 if orientation in mirrors else 1 for mirrors in ((6, 7), (7, 8)))
+    along_x, along_y = (-1 if orientation in mirrors else 1 for mirrors in MIRRORS)
     columns = window.columns if along_x == 1 else (width - 1 - window.columns)[::-1].copy()
     rows = window.rows if along_y == 1 else (height - 1 - window.rows)[::-1].copy()
-    stored = replace(window, rows=columns, columns=rows)
-    return painted(outlines, stored, width=height, height=width).swapaxes(1, 2)[:, ::along_y, ::along_x]
+    if orientation not in SIDEWAYS:
+        masks = painted(outlines, replace(window, rows=rows, columns=columns), width=width, height=height)
+    else:
+        stored = replace(window, rows=columns, columns=rows)
+        masks = painted(outlines, stored, width=height, height=width).swapaxes(1, 2)
+    return masks[:, ::along_y, ::along_x]
 
 
 def painted(outlines: list[Outline], window: PickedWindow, *, width: int, height: int) -> NDArray[np.uint8]:

@@ -76,13 +76,14 @@ class DeviceDecoding:
         height, width = self._size
         whole = (0, 0, width, height)
         inner = views[:, ViewColumn.INNER_X : ViewColumn.INNER_HEIGHT + 1]
-        asked = np.flatnonzero((inner == whole).all(axis=1))  # others are padded, or have no view
+        as_read = views[:, ViewColumn.TRANSPOSED] == 0
+        asked = np.flatnonzero((inner == whole).all(axis=1) & as_read)  # others are padded, turned, or have no view
         table = torch.from_numpy(views[asked])
         images, are_decoded = self._decoder.decode(
             [streams[row] for row in asked.tolist()],
             table[:, ViewColumn.X0 : ViewColumn.Y1 + 1],
             table[:, ViewColumn.LEFT : ViewColumn.BOTTOM + 1].long(),
-            table[:, ViewColumn.HFLIP :].bool(),
+            table[:, ViewColumn.HFLIP : ViewColumn.VFLIP + 1].bool(),
             self._size,
         )
         if len(asked) < len(rows):

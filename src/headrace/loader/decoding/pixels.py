@@ -54,11 +54,17 @@ class PixelPart:
     copies: int | None = None
     own_size: tuple[int, int] | None = None
     """(height, width) of the field's own view; None for the batch's size."""
+    scale: int = 1
+    """Factor of the batch's size."""
 
     @property
     def numpy_dtype(self) -> type[np.generic]:
         """Numpy type; for bfloat16, which numpy lacks, integers of the same bits."""
         return _NUMPY[self.dtype]
+
+    def size_in(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Return (height, width) of the part in a batch of this size."""
+        return self.own_size or (self.scale * size[0], self.scale * size[1])
 
     def nbytes(self, size: tuple[int, int]) -> int:
         """Return the bytes of one sample."""
@@ -66,7 +72,7 @@ class PixelPart:
 
     def shape(self, count: int, size: tuple[int, int]) -> tuple[int, ...]:
         """Return the shape in memory order."""
-        height, width = self.own_size or size
+        height, width = self.size_in(size)
         outer = (count,) if self.copies is None else (count, self.copies)
         if self.channels is None:
             return *outer, height, width
@@ -89,7 +95,8 @@ def parts_of(name: str, field: Spatial) -> list[PixelPart]:
     """Return the arrays that the core writes for a field, its values first."""
     if isinstance(field, Image):
         own_size = None if field.view is None else compile_view(field.view).output_size
-        return [PixelPart(name, field.dtype, field.channel_count, field.channels_last, field.copy_count, own_size)]
+        layout = field.channel_count, field.channels_last, field.copy_count
+        return [PixelPart(name, field.dtype, *layout, own_size, field.scale)]
     if isinstance(field, Mask):
         return [PixelPart(name, field.dtype, None)]
     if isinstance(field, Normals):
@@ -159,7 +166,8 @@ def all_options(images: Images, program: Program) -> list[Options]:
 def core_options(field: Spatial, fill: tuple[int, ...]) -> Options:
     """Return the core's arguments for a field, the same for every batch. Pictures take the view's `fill`."""
     if isinstance(field, Image):
-        return _wide_options(field, fill) if field.wide else image_options(field, fill)
+        options = _wide_options(field, fill) if field.wide else image_options(field, fill)
+        return options | ({} if field.scale == 1 else {"scale": field.scale})
     if isinstance(field, Mask):
         mask = (np.dtype(field.dtype).itemsize, field.ignore, _mask_table(field))
         return {**_NEAREST, "filter": field.filter, "mask": mask}

@@ -126,6 +126,7 @@ def _parts(loader: Loader) -> list[str] | None:
 def _part(part: PixelPart) -> str:
     copies = "" if part.copies is None else f"{part.copies} copies of "
     size = "" if part.own_size is None else " of {}x{}".format(*part.own_size)
+    size += "" if part.scale == 1 else f" at scale {part.scale}"
     return f"{part.name} {part.dtype} of {copies}{part.channels or 'no'} channels{size}"
 
 
@@ -156,7 +157,7 @@ _ALIKE: list[tuple[str, Callable[[Loader], Any], str]] = [
 ]
 _ALIKE_IN_A_BATCH: list[tuple[str, Callable[[Loader], Any], str]] = [
     ("batch_size", lambda loader: loader.batch_size, "samples of all share a batch; weights= says how many of each"),
-    ("fields of pixels", _parts, "give fields of one name the same dtype=, mode=, view= and copies="),
+    ("fields of pixels", _parts, "give fields of one name the same dtype=, mode=, view=, copies= and scale="),
     ("padding of texts", _paddings, "give them the same tokenizer, pad= and max_length="),
     ("size of images (height, width)", _size, "give each a view of the same size"),
 ]
