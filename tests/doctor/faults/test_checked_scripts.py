@@ -28,18 +28,9 @@ def planted() -> list[Any]:
 
 
 UNUSUAL = [
-    *("streams_that_shuffle_alike", "streams_that_shuffle_alike_before_they_read"),
-    *(
-        "zero_masks",
-        "masks_of_ones",
-        "embeddings",
-        "four_ratings",
-        "two_views_and_one_class",
-        "a_curriculum",
-        "weights",
-        "folds",
-    ),
-    *("accuracy_on_training_samples", "an_endless_stream", "a_stream_without_files", "repeated_augmentation"),
+    *("streams_that_shuffle_alike", "streams_that_shuffle_alike_before_they_read", "an_endless_stream"),
+    *("zero_masks", "masks_of_ones", "embeddings", "four_ratings", "two_views_and_one_class", "a_curriculum"),
+    *("weights", "folds", "accuracy_on_training_samples", "a_stream_without_files", "repeated_augmentation"),
     *("a_stream_that_reads_all_and_keeps_its_own", "boxes_of_the_file_beside_those_of_the_image"),
     *("the_logarithm_of_a_depth", "folds_of_streams", "streams_that_read_all_and_keep_their_split"),
     "an_endless_stream_of_permutations",
