@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from observed_runs import CASES, headrace, python, torchrun
+from observed_runs import CASES, headrace, on_two_ranks, python
 
 SCRIPTS = ["checked.py", "checked_streams.py"]
 
@@ -40,7 +40,7 @@ UNUSUAL = [
 def checked(folder: Path, ranks: int, *arguments: str) -> tuple[int, dict[str, Any], str]:
     """Return the exit status, the document and the printed report of a check."""
     arguments = (*arguments, str(folder))
-    command = python(*arguments) if ranks == 1 else torchrun(ranks, *arguments)
+    command = python(*arguments) if ranks == 1 else on_two_ranks(*arguments)
     ran = headrace("check", "--json", str(folder / "session.json"), "--", *command, tries_loader=True)
     return ran.returncode, json.loads((folder / "session.json").read_text()), ran.stdout
 
