@@ -6,7 +6,6 @@ import os
 import numpy as np
 import torch
 from PIL import Image
-from quick_optimizer import Descent
 from torch.utils.data import DataLoader, Dataset
 
 
@@ -38,7 +37,7 @@ def main():
     photos = Photos(args.data)
     loader = DataLoader(photos, batch_size=8, shuffle=True, num_workers=args.workers)
     model = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten(), torch.nn.Linear(48, 4))
-    optimizer = Descent(model.parameters(), lr=0.01)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for epoch in range(args.epochs):
         seen = []
         for images, labels in loader:
