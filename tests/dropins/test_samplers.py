@@ -184,36 +184,8 @@ def test_the_state_counts_what_the_loop_has_while_workers_run_ahead(kind, worker
 
 @pytest.mark.one_in(2)
 @everywhere
-def test_after_an_abandoned_pass_comes_the_next_epoch_unless_the_same_is_asked_for(kind, workers):
-    loader = factory(kind, workers)()
-    whole, following = battery.kept(loader), battery.kept(loader)
-    loader.set_epoch(0)
-    battery.assert_equal(battery.take(loader, 2), whole[:2], "abandoned")
-    loader.set_epoch(0)
-    battery.assert_equal(battery.take(loader, 3), whole[:3], "asked for again")
-    battery.assert_equal(battery.kept(loader), following, "the next epoch")
-    assert loader.epoch == 2
-
-
-@both
-def test_a_restored_position_is_continued_once(kind):
-    loader = factory(kind)()
-    whole, following = battery.kept(loader), battery.kept(loader)
-    loader = factory(kind)()
-    loader.load_state_dict(battery.state_after(factory(kind)(), 1))
-    battery.assert_equal(battery.take(loader, 1), whole[1:2], "abandoned")
-    battery.assert_equal(battery.kept(loader), following, "the next epoch")
-
-
-@pytest.mark.one_in(2)
-@everywhere
-def test_a_pass_of_which_nothing_was_taken_leaves_the_position(kind, workers):
-    loader = factory(kind, workers)()
-    whole = battery.kept(loader)
-    resumed = factory(kind, workers)()
-    resumed.load_state_dict(battery.state_after(factory(kind)(), 1))
-    battery.take(resumed, 0)
-    battery.assert_equal(battery.kept(resumed), whole[1:], "the second pass")
+def test_abandoned_passes(kind, workers):
+    battery.check_abandoned_passes(factory(kind, workers))
 
 
 @both

@@ -91,7 +91,6 @@ class _Replaced:
 
 
 FIXED = Pictures()
-DRAWN = Pictures(cropped, flipped)
 EQUAL: dict[str, tuple[Made, Made]] = {
     "fixed": (lambda: loader(FIXED), lambda: loader(FIXED, seed=5)),
     "drawn": (reference, same),
