@@ -45,7 +45,7 @@ def checked(folder: Path, ranks: int, *arguments: str) -> tuple[int, dict[str, A
     return ran.returncode, json.loads((folder / "session.json").read_text()), ran.stdout
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(("script", "name", "code", "ranks", "certain"), planted())
 def test_a_planted_fault_is_found(script: str, name: str, code: str, ranks: int, certain: bool, tmp_path: Path) -> None:
     status, document, printed = checked(tmp_path, ranks, script, name, "faulty")
@@ -55,7 +55,7 @@ def test_a_planted_fault_is_found(script: str, name: str, code: str, ranks: int,
     assert document["check"]["looked_at"]
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(10)
 @pytest.mark.parametrize(("script", "name", "code", "ranks", "certain"), planted())
 def test_the_correct_script_raises_no_alarm(
     script: str, name: str, code: str, ranks: int, certain: bool, tmp_path: Path
