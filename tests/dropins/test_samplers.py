@@ -6,8 +6,6 @@ import itertools
 import json
 import multiprocessing
 import os
-import random
-import threading
 import traceback
 from inspect import signature
 
@@ -189,18 +187,6 @@ def test_abandoned_passes(kind, workers):
 
 
 @both
-def test_set_epoch_keeps_a_restored_position_of_the_same_epoch(kind):
-    whole = battery.kept(factory(kind)())
-    loader = factory(kind)()
-    loader.load_state_dict(battery.state_after(factory(kind)(), 2))
-    loader.set_epoch(0)
-    battery.assert_equal(battery.kept(loader), whole[2:], "set_epoch of the current epoch")
-    loader.load_state_dict(battery.state_after(factory(kind)(), 2))
-    loader.set_epoch(1)
-    assert len(battery.kept(loader)) == len(whole)
-
-
-@both
 def test_epochs_and_seeds_give_other_orders(kind):
     orders = {tuple(flat(samples_of(epoch))) for epoch in battery_epochs(factory(kind)(), 3)}
     orders |= {tuple(flat(samples_of(factory(kind)(seed=6))))}
@@ -209,20 +195,6 @@ def test_epochs_and_seeds_give_other_orders(kind):
 
 def battery_epochs(loader, count):
     return [list(loader) for _ in range(count)]
-
-
-@both
-def test_a_random_walk_of_stops_and_resumes_loses_nothing(kind):
-    """Stops after any batch, sometimes twice without one in between, sometimes over an epoch's edge."""
-    choose = random.Random(3)
-    expected = flat(samples_of(epoch) for epoch in battery_epochs(factory(kind)(), 4))
-    got, loader = [], factory(kind)()
-    while len(got) < len(expected):
-        got += samples_of(battery.take(loader, choose.randrange(4)))
-        state = json.loads(json.dumps(loader.state_dict()))
-        loader = factory(kind)()
-        loader.load_state_dict(state)
-    assert got[: len(expected)] == expected
 
 
 def test_single_samples_resume_at_another_batch_size():
@@ -272,25 +244,6 @@ def test_a_batch_sampler_of_the_users_own_over_single_samples():
     loader = sampler.track(DataLoader(Numbers(), batch_sampler=BatchSampler(sampler, 5, drop_last=False)))
     battery.take(loader, 2)
     assert loader.state_dict()["samples"] == 10
-
-
-@pytest.mark.one_in(2)
-@everywhere
-def test_a_thread_that_runs_ahead_of_the_loop_may_keep_the_state_of_each_batch(kind, workers):
-    """As a prefetcher does: it hands out, with a batch, the state that it saw right after taking it."""
-    expected = samples_of(battery.kept(factory(kind)()))
-    loader = factory(kind, workers)()
-    states = []
-    # No executor: at their end, processes that were forked in one of its threads try to join that thread.
-    thread = threading.Thread(target=lambda: states.extend(loader.state_dict() for _ in loader))
-    thread.start()
-    thread.join()
-    assert len(states) == len(loader)
-    for taken, state in enumerate(states, 1):
-        resumed = factory(kind)()
-        resumed.load_state_dict(state)
-        rest = expected[taken:]
-        assert (samples_of(resumed) == rest) if rest else (resumed.epoch == 1)
 
 
 # --- nobody counts ---
