@@ -171,9 +171,10 @@ def check_resume_twice(make: Make) -> None:
 
 
 def check_abandoned_passes(make: Make) -> None:
-    """A pass left by `break` counts as its epoch's; a restored position is continued once, `set_epoch` takes any epoch.
+    """A pass left by `break` counts as its epoch's; a restored position is continued once.
 
-    A pass of which nothing was received leaves the position as it was.
+    `set_epoch` takes any epoch, and leaves a position that was restored in this one. A pass of which nothing was
+    received leaves the position as it was.
     """
     loader = make()
     expected, steps = epochs(loader, 3), len(loader)
@@ -189,6 +190,9 @@ def check_abandoned_passes(make: Make) -> None:
     assert_equal(take(loader, 1), second[:1], "after a break")
     assert loader.state_dict() == state_after(_positioned(make(), 1), 1)
     assert_equal(kept(loader), third, "after another")
+    loader.load_state_dict(state_after(make(), 1))
+    loader.set_epoch(0)
+    assert_equal(take(loader, 1), first[1:2], "set_epoch of the restored epoch")
 
 
 def _positioned(loader: Resumable, epoch: int) -> Resumable:

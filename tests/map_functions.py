@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import numpy as np
 
@@ -52,16 +51,6 @@ def every_kind(sample, rng):
         "vector": np.arange(3) + number,
         "large": np.full((40, 40), number, np.int16),
     }
-
-
-class NotBySpawn:
-    """A map that no other process can be sent."""
-
-    def __init__(self):
-        self.file = Path(__file__).open()  # noqa: SIM115  # kept open: that is what cannot be pickled
-
-    def __call__(self, sample, rng):
-        return sample
 
 
 def fails_on_bees(sample, rng):

@@ -50,10 +50,11 @@ def test_it():
     assert status == 0, shown
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "hangs",
     [
-        pytest.param("if os.fork() == 0: time.sleep(80)\n    time.sleep(80)", id="with a fork", marks=pytest.mark.long),
+        pytest.param("if os.fork() == 0: time.sleep(80)\n    time.sleep(80)", id="with a fork"),
         pytest.param("with subprocess.Popen(['sleep', '80']): pass", id="in a wait"),
     ],
 )
@@ -65,6 +66,7 @@ def test_a_test_that_hangs_ends_the_run(tmp_path: Path, hangs: str) -> None:
     assert "FAILED test_it.py::test_hangs" in shown
 
 
+@pytest.mark.long
 def test_files_that_workers_collect_one_by_one_have_the_results_of_all_at_once(tmp_path: Path) -> None:
     text = """
 import pytest

@@ -144,16 +144,6 @@ def test_elastic_pixels_are_those_of_the_twin(bilinear):
     assert levels_apart(applied(NOISE, kind, (bilinear, *FILL, *args[4:10]))[sure], theirs[sure]) <= 1
 
 
-def test_the_elastic_table_of_torchvision_is_met_by_the_same_sampling():
-    """torchvision's displacement is of the image's own grid: the twin that the core is equal to gives its pixels."""
-    for case in cases()["elastic"]:
-        at = sources(case)
-        ours = twin.sample(
-            case.image, at, bilinear=case.arguments["interpolation"] == "bilinear", fill=case.arguments["fill"]
-        )
-        assert levels_apart(ours[decided(case, at)], case.value[decided(case, at)]) <= 1
-
-
 @pytest.mark.parametrize("size", [(1, 1), (2, 5), (17, 1), (16, 16), (33, 3)])
 def test_small_images(size):
     image = np.random.default_rng(1).integers(0, 256, (size[1], size[0], 3), np.uint8)

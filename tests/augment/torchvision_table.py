@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 from twin import augment_pixels as twin
 
-GEOMETRIC = ("affine", "rotate", "perspective", "elastic")
-
 
 @dataclass(frozen=True)
 class Case:

@@ -61,33 +61,14 @@ MUTATIONS = {
     "no wait for a batch": Mutation(
         RECEIVE, "stream.wait_event(sent.ticket.ready)", "pass", MISSING_WAIT, scenarios.plain
     ),
-    "no wait for a Loader's batch": Mutation(
-        RECEIVE, "stream.wait_event(sent.ticket.ready)", "pass", MISSING_WAIT, "uint8"
-    ),
     "wait for the copy, not the conversion": Mutation(
         RECEIVE, "sent.ticket.ready", "sent.ticket.copied", MISSING_WAIT, scenarios.converted
-    ),
-    "wait for the copy, not the mixing": Mutation(
-        RECEIVE, "sent.ticket.ready", "sent.ticket.copied", MISSING_WAIT, "mixup"
-    ),
-    "wait for the start of the copy": Mutation(
-        RECEIVE, "sent.ticket.ready", "sent.ticket.started", MISSING_WAIT, scenarios.plain
-    ),
-    "the side stream waits instead": Mutation(
-        RECEIVE, "stream.wait_event(", "self._stream.wait_event(", MISSING_WAIT, scenarios.plain
     ),
     "the default stream waits, whichever is current": Mutation(
         RECEIVE, "self._torch.current_stream", "torch.cuda.default_stream", MISSING_WAIT, scenarios.on_own_stream
     ),
     "no record_stream for the consumer": Mutation(
         RECEIVE, "record_stream(tensor, stream)", "pass", REUSE_ACROSS_STREAMS, scenarios.plain
-    ),
-    "no record_stream for a Loader's consumer": Mutation(
-        RECEIVE, "record_stream(tensor, stream)", "pass", REUSE_ACROSS_STREAMS, "float32"
-    ),
-    "record_stream of the side stream": Mutation(
-        RECEIVE, "record_stream(tensor, stream)", "record_stream(tensor, self._stream)", REUSE_ACROSS_STREAMS,
-        scenarios.plain,
     ),
     "record_stream of the outer tensors alone": Mutation(
         RECEIVE, "if tensor.device", "if len(path) < 2 and tensor.device", REUSE_ACROSS_STREAMS, scenarios.nested
@@ -101,11 +82,6 @@ MUTATIONS = {
     "no hand-over": Mutation(
         TAKE, "self._lane.receive(sent)", "sent.batch", MISSING_WAIT, scenarios.plain
     ),
-    "hand-over to the feeding thread's stream": Mutation(
-        FEED, "sent = self._lane.send(batch)",
-        "sent = self._lane.send(batch); self._lane.receive(sent); self._lane.receive = lambda sent: sent.batch",
-        MISSING_WAIT, scenarios.on_own_stream,
-    ),
     # --- the feeding thread's side ---
     "copies on the default stream": Mutation(
         SEND, "self._torch.stream(self._stream)", "self._torch.stream(None)", MISSING_WAIT, scenarios.on_own_stream
@@ -114,11 +90,6 @@ MUTATIONS = {
         SEND, "converted = finish_batch(moved, self._images)",
         "with torch.cuda.stream(torch.cuda.default_stream()): converted = finish_batch(moved, self._images)",
         READ_BEFORE_COPY, scenarios.converted,
-    ),
-    "colours on the default stream": Mutation(
-        SEND, "converted = finish_batch(moved, self._images)",
-        "with torch.cuda.stream(torch.cuda.default_stream()): converted = finish_batch(moved, self._images)",
-        READ_BEFORE_COPY, "colours",
     ),
     "kernel on the default stream": Mutation(
         image_conversion.launch_kernel, "torch.cuda.device_of(image)",
@@ -131,20 +102,8 @@ MUTATIONS = {
     "events that are not recorded": Mutation(
         EVENT, "event.record(self._stream)", "pass", MISSING_WAIT, scenarios.plain
     ),
-    "events of the default stream": Mutation(
-        EVENT, "event.record(self._stream)", "event.record(torch.cuda.default_stream())", MISSING_WAIT, scenarios.plain
-    ),
     "no wait for the source's stream": Mutation(
         MOVE, "self._stream.wait_stream(made_on)", "pass", READ_BEFORE_COPY,
-        scenarios.on_the_device_already,
-    ),
-    "wait for the side stream itself": Mutation(
-        MOVE, "wait_stream(made_on)", "wait_stream(self._stream)", READ_BEFORE_COPY,
-        scenarios.on_the_device_already,
-    ),
-    "the source's stream waits instead": Mutation(
-        MOVE, "self._stream.wait_stream(made_on)",
-        "made_on.wait_stream(self._stream)", READ_BEFORE_COPY,
         scenarios.on_the_device_already,
     ),
     "wait for the default stream, whichever is the source's": Mutation(
@@ -153,10 +112,6 @@ MUTATIONS = {
     ),
     "no record_stream of the source's tensors": Mutation(
         MOVE, "record_stream(tensor, self._stream)", "pass", REUSE_ACROSS_STREAMS, scenarios.on_the_device_already
-    ),
-    "streams are swapped in record_stream": Mutation(
-        MOVE, "record_stream(tensor, self._stream)", "record_stream(tensor, torch.cuda.default_stream())",
-        REUSE_ACROSS_STREAMS, scenarios.on_the_device_already,
     ),
     # --- pinned memory ---
     "no staging": Mutation(
@@ -173,9 +128,6 @@ MUTATIONS = {
     "copies that block": Mutation(
         MOVE, "non_blocking=True", "non_blocking=False", NEEDLESS_SYNC, scenarios.pinned_by_the_source
     ),
-    "a Loader's copies that block": Mutation(
-        MOVE, "non_blocking=True", "non_blocking=False", NEEDLESS_SYNC, "uint8"
-    ),
     "one block for all batches of a Loader": Mutation(
         ACQUIRE, "torch.empty(bytes, dtype=torch.uint8, pin_memory=True)",
         "self.__dict__.setdefault('block', torch.empty(bytes, dtype=torch.uint8, pin_memory=True))",
@@ -185,10 +137,6 @@ MUTATIONS = {
         ACQUIRE, "torch.empty(bytes, dtype=torch.uint8, pin_memory=True).numpy()",
         "torch.empty(bytes + 64, dtype=torch.uint8, pin_memory=True).numpy()[64:]", REFILL_UNDER_COPY, "uint8",
     ),
-    "a mixture's memory that torch's allocator does not find": Mutation(
-        ACQUIRE, "torch.empty(bytes, dtype=torch.uint8, pin_memory=True).numpy()",
-        "torch.empty(bytes + 64, dtype=torch.uint8, pin_memory=True).numpy()[64:]", REFILL_UNDER_COPY, "mixture",
-    ),
     # --- clocks, and waits of the host ---
     "clocks of any batch": Mutation(
         RESOLVE, "and self._unresolved[0].complete()", "and self._unresolved[0].reached", HOST_READ_UNSYNCHRONISED,
@@ -197,15 +145,8 @@ MUTATIONS = {
     "clocks of batches that are not ready": Mutation(
         COMPLETE, "self.ready.query() and ", "", HOST_READ_UNSYNCHRONISED, scenarios.with_statistics
     ),
-    "clocks of waits that are not reached": Mutation(
-        COMPLETE, " and self.reached.query()", "", HOST_READ_UNSYNCHRONISED, scenarios.with_statistics
-    ),
     "no time of the copy's start": Mutation(
         SEND, "started = self._event()", "started = torch.cuda.Event(enable_timing=True)", HOST_READ_UNSYNCHRONISED,
-        scenarios.with_statistics,
-    ),
-    "no time of the copy's end": Mutation(
-        SEND, "copied = self._event()", "copied = torch.cuda.Event(enable_timing=True)", HOST_READ_UNSYNCHRONISED,
         scenarios.with_statistics,
     ),
     "events without clocks": Mutation(
@@ -213,10 +154,6 @@ MUTATIONS = {
     ),
     "a step's memory before the step": Mutation(
         CudaMemory.peak_bytes, "torch.cuda.synchronize(self._device)", "pass", HOST_READ_UNSYNCHRONISED,
-        scenarios.measured_step,
-    ),
-    "memory released before the last step's end": Mutation(
-        CudaMemory.begin, "torch.cuda.synchronize(self._device)", "pass", HOST_READ_UNSYNCHRONISED,
         scenarios.measured_step,
     ),
     "the consumer waits for its batch": Mutation(
@@ -244,10 +181,6 @@ MUTATIONS = {
         colour_operations.run_chains, "done[rows] = operation(done[rows], numbers, taps)",
         "mask = torch.zeros(len(done), device=done.device).bool(); mask[rows] = True; "
         "done[rows] = operation(done[rows], numbers, taps); done[mask]",
-        NEEDLESS_SYNC, "colours",
-    ),
-    "a number of the images": Mutation(
-        colour_operations._contrast, ".double() / pixels).float()", ".double() / pixels).float().max().item()",
         NEEDLESS_SYNC, "colours",
     ),
 }  # fmt: skip

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from observed_runs import KeptRun, measured, observe, python, torchrun
+from observed_runs import KeptRun, measured, observe, on_two_ranks, python
 
 from headrace.doctor.simulate import prediction
 from headrace.doctor.simulate.pipeline import SimulatedSteps, simulated
@@ -68,4 +68,4 @@ def paced_run(tmp_path_factory: pytest.TempPathFactory) -> KeptRun:
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> KeptRun:
     """DistributedDataParallel on two ranks. Rank 1 decodes more slowly, and its images are larger."""
     folder = tmp_path_factory.mktemp("ranks")
-    return KeptRun(observe(torchrun(2, "ranks.py", "--slow", "1", "--shapes"), folder, is_kept=True), folder)
+    return KeptRun(observe(on_two_ranks("ranks.py", "--slow", "1", "--shapes"), folder, is_kept=True), folder)

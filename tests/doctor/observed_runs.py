@@ -9,6 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import rank_launcher
 from processes import source_paths
 
 from headrace.doctor.causes import diagnose
@@ -71,6 +72,11 @@ class KeptRun:
 def python(script: str, *arguments: object) -> list[str]:
     """The command that runs one of the cases."""
     return [sys.executable, str(CASES / script), *map(str, arguments)]
+
+
+def on_two_ranks(script: str, *arguments: object) -> list[str]:
+    """The command that runs one of the cases on two ranks, in less time than torchrun."""
+    return [sys.executable, rank_launcher.__file__, str(CASES / script), *map(str, arguments)]
 
 
 def torchrun(ranks: int, script: str, *arguments: object) -> list[str]:

@@ -248,13 +248,3 @@ def test_recipe(make, expected, tmp_path):
     taken = STEPS + 3
     battery.assert_equal(run(None, stop_after=taken), expected[:taken], "stopped")
     battery.assert_equal(run(str(tmp_path)), expected[taken : 3 * STEPS], "resumed")
-
-
-def test_an_exception_leaves_nothing_behind(make):
-    def breaks(sample, rng):
-        raise ZeroDivisionError("in the user's map")
-
-    batches = accelerator().prepare(make(map=breaks).as_dataloader())
-    with pytest.raises(ZeroDivisionError, match="in the user's map"):
-        list(batches)
-    assert own_threads() == []

@@ -6,7 +6,6 @@ import battery
 import pytest
 import torch
 from framework_data import MAKERS, STEPS, recipe
-from processes import own_threads
 from transformers import Trainer, TrainingArguments
 
 
@@ -146,12 +145,3 @@ def test_evaluation_without_a_dataset_is_refused_by_trainer(make, tmp_path):
     """Which is why the recipe passes one."""
     with pytest.raises(ValueError, match="eval_dataset"):
         trainer(make(), tmp_path, evaluation=make(shuffle=False), eval_strategy="epoch")
-
-
-def test_an_exception_leaves_nothing_behind(make, tmp_path):
-    def breaks(sample, rng):
-        raise ZeroDivisionError("in the user's map")
-
-    with pytest.raises(ZeroDivisionError, match="in the user's map"):
-        train(make(map=breaks), tmp_path)
-    assert own_threads() == []

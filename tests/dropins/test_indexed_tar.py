@@ -17,8 +17,6 @@ import numpy as np
 import pytest
 from archive_workers import READS, WORKERS, ArchivesDataset, content_of, in_processes, read_at_random
 from archives import NAMES, add_file, add_link, write_tar, write_zip
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 from processes import in_fork, run_python
 
@@ -98,18 +96,6 @@ def test_finds_and_reads_what_tarfile_does(tmp_path, format):
     same_as_tarfile(write_tar(tmp_path / "a.tar", names, format))
 
 
-@given(
-    names=st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1), max_size=6),
-    format=st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
-)
-def test_any_name(tmp_path_factory, names, format):
-    path = tmp_path_factory.mktemp("names") / "a.tar"
-    with tarfile.open(path, "w", format=format) as tar:
-        for number, name in enumerate(names):
-            add_file(tar, name.strip("/") or "x", b"%d" % number)
-    same_as_tarfile(path)
-
-
 @pytest.mark.parametrize("format", FORMATS)
 def test_folders_links_and_devices(tmp_path, format):
     with tarfile.open(tmp_path / "a.tar", "w", format=format) as tar:
@@ -165,25 +151,6 @@ def test_sparse_members_are_refused(tmp_path):
         assert tar.getmember("holes.bin").issparse()
         with pytest.raises(UnsupportedMemberError, match=r"'holes\.bin' is a sparse file.*without --sparse"):
             tar.read("holes.bin")
-
-
-def test_beyond_8_gib(tmp_path):
-    """A hole in the file stands for the data, so the test needs no room on the disk."""
-    path, size = tmp_path / "huge.tar", 9 * 2**30
-    info = tarfile.TarInfo("huge.bin")
-    info.size = size
-    with path.open("wb") as file:
-        file.write(info.tobuf(tarfile.GNU_FORMAT))
-        file.seek(size, os.SEEK_CUR)
-        after = tarfile.TarInfo("after")
-        after.size = 5
-        file.write(after.tobuf(tarfile.GNU_FORMAT) + b"after".ljust(512, b"\0") + bytes(1024))
-    with IndexedTar(path) as tar:
-        assert tar.getmember("huge.bin").size == size
-        assert tar.read("after") == b"after"
-        file = tar.extractfile("huge.bin")
-        assert file.seek(-3, io.SEEK_END) == size - 3
-        assert file.read() == bytes(3)
 
 
 def test_more_extensions_than_samples_may_have(tmp_path):
@@ -298,31 +265,11 @@ def test_data_loader_workers_read_from_all_of_them(frames, tmp_path, method):
         assert [content for batch in loader for content in batch] == [content_of(name) for name in NAMES]
 
 
-class ReadLater(io.FileIO):
-    """A file in which another process gets its turn between a seek and the read that follows it."""
-
-    meanwhile: Callable[[], object] | None = None
-
-    def read(self, size: int = -1) -> bytes:
-        take_turn(self)
-        return super().read(size)
-
-
 def take_turn(reader) -> None:
     """Runs what is to happen meanwhile, once."""
     meanwhile, reader.meanwhile = reader.meanwhile, None
     if meanwhile is not None:
         meanwhile()
-
-
-def test_tarfile_gives_a_forked_worker_bytes_of_anothers_sample(frames):
-    """The fault that IndexedTar must be immune to: forked workers inherit one position in the file, and all move it."""
-    with ReadLater(frames) as file, tarfile.open(fileobj=file) as tar:
-        tar.getmembers()
-        said = []
-        file.meanwhile = lambda: said.append(in_fork(lambda: tar.extractfile(NAMES[50]).read())())
-        assert tar.extractfile(NAMES[7]).read() != content_of(NAMES[7])
-        assert said == [content_of(NAMES[50])]  # right this time: nobody moved the position during its turn
 
 
 def test_forked_workers_do_not_move_each_other(frames, monkeypatch):
@@ -463,14 +410,6 @@ def scans(monkeypatch) -> list[str]:
     return seen
 
 
-def test_one_scan_serves_members_and_samples(own_frames, scans):
-    IndexedTar(own_frames).close()
-    assert len(open_dataset(own_frames)) > 0
-    with IndexedTar(own_frames) as tar:
-        assert tar.read(NAMES[0]) == content_of(NAMES[0])
-    assert scans == [str(own_frames)]
-
-
 @pytest.mark.filterwarnings("ignore:.*expected the index of:UserWarning")  # which says that it is built again
 @pytest.mark.parametrize(
     ("name", "change"),
@@ -497,16 +436,6 @@ def test_a_damaged_index_is_built_again(own_frames, scans, name, change):
         safetensors.write_arrays(file, arrays, metadata)
     with IndexedTar(own_frames) as tar:
         assert all(tar.read(name) == content_of(name) for name in NAMES[::20])
-    assert len(scans) == 2
-
-
-@pytest.mark.filterwarnings("ignore:.*expected the index of:UserWarning")  # which says that it is built again
-def test_an_index_of_half_its_length_is_built_again(own_frames, scans):
-    IndexedTar(own_frames).close()
-    kept = f"{own_frames}.headrace"
-    os.truncate(kept, os.path.getsize(kept) // 2)
-    with IndexedTar(own_frames) as tar:
-        assert tar.read(NAMES[0]) == content_of(NAMES[0])
     assert len(scans) == 2
 
 

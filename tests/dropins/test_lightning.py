@@ -262,12 +262,3 @@ def test_trainer_recipe(make, expected, tmp_path):
     names = {"trainer": trainer(tmp_path), "model": model, "loader": make(), "resume": tmp_path / "saved.ckpt"}
     exec(recipe("Lightning Trainer"), names)
     battery.assert_equal(model.seen, expected[STEPS + 3 : 3 * STEPS], "resumed")
-
-
-def test_an_exception_leaves_nothing_behind(make, tmp_path):
-    def breaks(sample, rng):
-        raise ZeroDivisionError("in the user's map")
-
-    with pytest.raises(ZeroDivisionError, match="in the user's map"):
-        fit(make(map=breaks).as_dataloader(), tmp_path)
-    assert own_threads() == []

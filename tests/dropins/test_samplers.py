@@ -6,8 +6,6 @@ import itertools
 import json
 import multiprocessing
 import os
-import random
-import threading
 import traceback
 from inspect import signature
 
@@ -184,48 +182,8 @@ def test_the_state_counts_what_the_loop_has_while_workers_run_ahead(kind, worker
 
 @pytest.mark.one_in(2)
 @everywhere
-def test_after_an_abandoned_pass_comes_the_next_epoch_unless_the_same_is_asked_for(kind, workers):
-    loader = factory(kind, workers)()
-    whole, following = battery.kept(loader), battery.kept(loader)
-    loader.set_epoch(0)
-    battery.assert_equal(battery.take(loader, 2), whole[:2], "abandoned")
-    loader.set_epoch(0)
-    battery.assert_equal(battery.take(loader, 3), whole[:3], "asked for again")
-    battery.assert_equal(battery.kept(loader), following, "the next epoch")
-    assert loader.epoch == 2
-
-
-@both
-def test_a_restored_position_is_continued_once(kind):
-    loader = factory(kind)()
-    whole, following = battery.kept(loader), battery.kept(loader)
-    loader = factory(kind)()
-    loader.load_state_dict(battery.state_after(factory(kind)(), 1))
-    battery.assert_equal(battery.take(loader, 1), whole[1:2], "abandoned")
-    battery.assert_equal(battery.kept(loader), following, "the next epoch")
-
-
-@pytest.mark.one_in(2)
-@everywhere
-def test_a_pass_of_which_nothing_was_taken_leaves_the_position(kind, workers):
-    loader = factory(kind, workers)()
-    whole = battery.kept(loader)
-    resumed = factory(kind, workers)()
-    resumed.load_state_dict(battery.state_after(factory(kind)(), 1))
-    battery.take(resumed, 0)
-    battery.assert_equal(battery.kept(resumed), whole[1:], "the second pass")
-
-
-@both
-def test_set_epoch_keeps_a_restored_position_of_the_same_epoch(kind):
-    whole = battery.kept(factory(kind)())
-    loader = factory(kind)()
-    loader.load_state_dict(battery.state_after(factory(kind)(), 2))
-    loader.set_epoch(0)
-    battery.assert_equal(battery.kept(loader), whole[2:], "set_epoch of the current epoch")
-    loader.load_state_dict(battery.state_after(factory(kind)(), 2))
-    loader.set_epoch(1)
-    assert len(battery.kept(loader)) == len(whole)
+def test_abandoned_passes(kind, workers):
+    battery.check_abandoned_passes(factory(kind, workers))
 
 
 @both
@@ -237,20 +195,6 @@ def test_epochs_and_seeds_give_other_orders(kind):
 
 def battery_epochs(loader, count):
     return [list(loader) for _ in range(count)]
-
-
-@both
-def test_a_random_walk_of_stops_and_resumes_loses_nothing(kind):
-    """Stops after any batch, sometimes twice without one in between, sometimes over an epoch's edge."""
-    choose = random.Random(3)
-    expected = flat(samples_of(epoch) for epoch in battery_epochs(factory(kind)(), 4))
-    got, loader = [], factory(kind)()
-    while len(got) < len(expected):
-        got += samples_of(battery.take(loader, choose.randrange(4)))
-        state = json.loads(json.dumps(loader.state_dict()))
-        loader = factory(kind)()
-        loader.load_state_dict(state)
-    assert got[: len(expected)] == expected
 
 
 def test_single_samples_resume_at_another_batch_size():
@@ -300,25 +244,6 @@ def test_a_batch_sampler_of_the_users_own_over_single_samples():
     loader = sampler.track(DataLoader(Numbers(), batch_sampler=BatchSampler(sampler, 5, drop_last=False)))
     battery.take(loader, 2)
     assert loader.state_dict()["samples"] == 10
-
-
-@pytest.mark.one_in(2)
-@everywhere
-def test_a_thread_that_runs_ahead_of_the_loop_may_keep_the_state_of_each_batch(kind, workers):
-    """As a prefetcher does: it hands out, with a batch, the state that it saw right after taking it."""
-    expected = samples_of(battery.kept(factory(kind)()))
-    loader = factory(kind, workers)()
-    states = []
-    # No executor: at their end, processes that were forked in one of its threads try to join that thread.
-    thread = threading.Thread(target=lambda: states.extend(loader.state_dict() for _ in loader))
-    thread.start()
-    thread.join()
-    assert len(states) == len(loader)
-    for taken, state in enumerate(states, 1):
-        resumed = factory(kind)()
-        resumed.load_state_dict(state)
-        rest = expected[taken:]
-        assert (samples_of(resumed) == rest) if rest else (resumed.epoch == 1)
 
 
 # --- nobody counts ---

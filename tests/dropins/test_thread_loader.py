@@ -506,22 +506,6 @@ def test_an_error_comes_at_its_batch_and_the_next_batch_after_it():
     assert len(list(iterator)) == 3
 
 
-def test_as_dataloader_goes_on_after_an_error():
-    """The reference for the test above."""
-
-    class Fails(Numbers):
-        def __getitem__(self, index):
-            if index == 5:
-                raise KeyError("five")
-            return index
-
-    iterator = iter(DataLoader(Fails(), 4, num_workers=2))
-    next(iterator)
-    with pytest.raises(KeyError):
-        next(iterator)
-    assert [len(batch) for batch in iterator] == [4, 4, 4, 3]
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(
     ("where", "note"),

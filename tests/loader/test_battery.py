@@ -168,18 +168,6 @@ def test_a_state_of_another_loader_is_refused(places):
             make(**overrides).load_state_dict(state)
 
 
-def test_set_epoch_keeps_a_restored_position_of_the_same_epoch(places):
-    make = factory(places, place="folder", output="numpy")
-    whole = battery.kept(make())
-    loader = make()
-    loader.load_state_dict(battery.state_after(make(), 2))
-    loader.set_epoch(0)
-    battery.assert_equal(battery.kept(loader), whole[2:], "set_epoch of the current epoch")
-    loader.load_state_dict(battery.state_after(make(), 2))
-    loader.set_epoch(1)
-    assert len(battery.kept(loader)) == len(whole)
-
-
 def test_only_the_latest_iterator_moves_the_position(places):
     loader = factory(places, place="folder", output="numpy")()
     old, new = iter(loader), iter(loader)

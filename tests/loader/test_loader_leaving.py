@@ -18,7 +18,6 @@ from loader_data import load_crops as load
 from processes import (
     DEADLINE_S,
     eventually,
-    in_fork,
     interrupt_when_ready,
     nothing_left,
     open_files,
@@ -235,46 +234,6 @@ def digest(batches):
     return state.hexdigest().encode()
 
 
-@pytest.fixture(params=[False, True], ids=["core only", "with map"])
-def forked(request, photos):
-    """An iterator in mid-epoch, and what should follow."""
-    options = {"map": lambda sample, rng: sample} if request.param else {}
-    expected = digest(list(load(photos, **options))[3:])
-    loader = load(photos, **options)
-    iterator = iter(loader)
-    for _ in range(3):
-        next(iterator)
-    return loader, iterator, expected
-
-
-def test_a_fork_drops_the_pass(forked):
-    loader, iterator, expected = forked
-
-    def work():
-        nonlocal loader, iterator
-        stats, whole = loader.stats(), digest(loader)
-        del loader, iterator
-        gc.collect()
-        return b"%d %s" % (stats is None, whole)
-
-    child = in_fork(work)
-    assert digest(iterator) == expected
-    assert child().startswith(b"1 ")
-
-
-def test_a_fork_keeps_the_parents_batches(photos):
-    iterator = iter(load(photos))
-    batch = next(iterator)["image"]
-    expected = batch.tobytes()
-
-    def work():
-        rest = [other["image"].copy() for other in iterator]
-        return bytes([len(rest), batch.tobytes() == expected])
-
-    assert in_fork(work)() == bytes([COUNT // 4 - 1, 1])
-    iterator.close()
-
-
 def test_multiprocessing_by_fork(photos):
     loader = load(photos)
     expected = digest(load(photos))
@@ -393,21 +352,6 @@ def test_an_exception_that_nobody_catches(place):
     code, _, error = run_python(SCRIPT + "for batch in loader(): raise RuntimeError('mine')", place)
     assert code == 1
     assert error.rstrip().endswith("RuntimeError: mine")
-
-
-@pytest.mark.long
-def test_a_killed_parent_leaves_no_process(place):
-    """All work is done by threads: a loader in mid-epoch has no children."""
-    code, out, _ = run_python(
-        SCRIPT
-        + """
-from psutil import Process
-for batch in loader(map=lambda sample, rng: sample):
-    print(*Process().children(), end="")
-""",
-        place,
-    )
-    assert (code, out) == (0, "")
 
 
 def test_a_pass_maps_no_named_shared_memory(photos):

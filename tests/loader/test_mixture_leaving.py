@@ -37,14 +37,6 @@ def make(request, places):
     return factory(places, request.param)
 
 
-def test_an_abandoned_pass_counts_as_its_epochs(make):
-    whole = make()
-    battery.kept(whole)
-    mixed = make()
-    battery.take(mixed, 2)
-    battery.assert_equal(battery.kept(mixed), battery.kept(whole), "after a break")
-
-
 @pytest.mark.parametrize("batches", BATCHES)
 def test_an_error_of_a_source_names_it_and_ends_all(places, batches):
     def fail(sample, rng):
@@ -80,20 +72,6 @@ def test_a_source_that_cannot_begin_leaves_nothing(places, batches, monkeypatch)
     with pytest.raises(OSError, match="no more threads"):
         iter(mixed)
     assert eventually(lambda: own_threads() == [])
-
-
-@pytest.mark.long
-def test_map_workers(places):
-    for batches in BATCHES:
-        options = {"map": brightest, "remainder": "wrap"}
-        by_threads = battery.kept(factory(places, batches, **options)())
-        only = {"scans": {"map_workers": 1}}
-        by_workers = battery.kept(factory(places, batches, only=only, **options)())
-        battery.assert_equal(by_workers, by_threads, "map_workers")
-
-
-def brightest(sample, rng):
-    return sample | {"brightest": sample["image"].max(), "drawn": rng.random()}
 
 
 # --- devices ---

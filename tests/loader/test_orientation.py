@@ -235,6 +235,7 @@ def every_image(files: list[bytes], fields: dict[str, Any], **options: Any) -> t
     return list(loader), loader.stats()
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("field", FIELDS.values(), ids=FIELDS)
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_a_turned_image_is_that_of_its_turned_pixels(view, field):

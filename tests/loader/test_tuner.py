@@ -190,25 +190,6 @@ def test_threads_that_the_system_refuses():
     assert tuned.reasons["threads"] == "the system refused more"
 
 
-@pytest.mark.parametrize(
-    ("load", "seconds", "threads", "prefetch"),
-    [
-        (
-            Load(0.04),
-            3,
-            "1 left the consumer waiting 100%; there are no more cores",
-            "1 left the consumer waiting 100%",
-        ),
-        (Load(0.04, device_s=0.06), 3, "as it began", "as it began"),
-    ],
-)
-def test_reasons_in_words(load, seconds, threads, prefetch):
-    tuned = tuner(WORST)
-    Machine(tuned).rate(load, seconds)
-    assert tuned.reasons["threads"] == threads
-    assert tuned.reasons["prefetch"].startswith(prefetch)
-
-
 def test_reasons_for_fewer_threads():
     tuned = tuner(Setting(2, 3))
     Machine(tuned).rate(Load(0.04, step_core_s=0.05), 3)

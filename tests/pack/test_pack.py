@@ -165,7 +165,7 @@ pack(hr.open(sys.argv[1]), Path(sys.argv[2]), PackOptions(max_shard_bytes=200_00
 
 
 @pytest.mark.parametrize(
-    "seed", [pytest.param(seed, marks=pytest.mark.long if seed >= 3 else ()) for seed in range(50)]
+    "seed", [pytest.param(seed, marks=pytest.mark.long if seed >= 2 else ()) for seed in range(50)]
 )
 def test_a_killed_pack_goes_on_to_the_same_bytes(photos: Path, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
@@ -189,7 +189,7 @@ def test_a_flipped_byte_is_found_and_its_member_named(photos: Path, tmp_path: Pa
     with tarfile.open(tar) as archive:
         members = archive.getmembers()
     rng = random.Random(0)
-    for at in [members[2].offset_data + 5, members[3].offset + 1, len(whole) - 1, *rng.sample(range(len(whole)), 30)]:
+    for at in [members[2].offset_data + 5, members[3].offset + 1, len(whole) - 1, *rng.sample(range(len(whole)), 12)]:
         damaged = bytearray(whole)
         damaged[at] ^= 1 << rng.randrange(8)
         tar.write_bytes(damaged)
@@ -204,7 +204,7 @@ def test_a_flipped_byte_is_found_and_its_member_named(photos: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("seed", "flips"), [(0, 20), *(pytest.param(seed, 100, marks=pytest.mark.long) for seed in range(1, 5))]
+    ("seed", "flips"), [(0, 8), *(pytest.param(seed, 100, marks=pytest.mark.long) for seed in range(1, 5))]
 )
 def test_each_flipped_byte_of_each_file_is_found(photos: Path, tmp_path: Path, seed: int, flips: int) -> None:
     data = hr.open(str(photos))[:6].with_column("score", np.arange(6) / 3)
@@ -320,7 +320,6 @@ def test_a_full_disk_is_an_error_and_the_next_run_goes_on(photos: Path, tmp_path
 def test_one_sample_and_a_command_line(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "in" / "a").mkdir(parents=True)
     (tmp_path / "in" / "a" / "x.jpg").write_bytes(_jpeg())
-    run = [sys.executable, "-m", "headrace"]
     for verb in (
         ["pack", str(tmp_path / "in"), str(tmp_path / "pack"), "--json", "-"],
         ["verify"],
@@ -328,7 +327,8 @@ def test_one_sample_and_a_command_line(photos: Path, tmp_path: Path) -> None:
         ["merge"],
     ):
         arguments = verb if len(verb) > 1 else [*verb, str(tmp_path / "pack"), "--json", "-"]
-        done = subprocess.run([*run, *arguments], capture_output=True, text=True, check=True)
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == 0, done.stderr
         document = json.loads(done.stdout)
     assert document["shards"] == 1
     assert os.listdir(tmp_path / "pack")

@@ -254,16 +254,6 @@ def digest_of(batches: hr.Loader) -> bytes:
     return state.hexdigest().encode()
 
 
-@pytest.mark.long
-def test_an_object_replaced_under_the_run_is_named(shards: MotoStore) -> None:
-    run = loader(open_shards(shards), prefetch=1)
-    next(iter(run))
-    shards.put("shards/1.tar", CONTENT["shards/2.tar"])
-    with pytest.raises(ChangedError, match=re.escape(shards.address("shards/1.tar"))):
-        list(run)
-    assert run.stats().bad == 0
-
-
 def test_permission_withdrawn_under_the_run_is_named(shards: MotoStore) -> None:
     run = loader(open_shards(shards))
     list(run)

@@ -117,24 +117,6 @@ def test_pixels_that_the_core_leaves_to_pillow_are_not_fetched_twice(store: Stor
     assert len(store.requests) == before + 1
 
 
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize(
-    "answer",
-    [Answer(503, "SlowDown"), Answer(500, "InternalError"), Answer(act="reset"), Answer(act="truncate")],
-    ids=["slow down", "internal", "reset", "truncated"],
-)
-def test_what_passes_changes_no_batch(
-    local: hr.Dataset, remote: hr.Dataset, store: StoreServer, answer: Answer
-) -> None:
-    store.fail_first(4, answer)
-    ours = loader(remote)
-    assert_same(ours, loader(local))
-    stats = ours.stats()
-    assert stats.fetch is not None
-    assert stats.fetch.counts.retries >= 3
-    assert stats.bad == 0
-
-
 def test_a_shard_replaced_between_save_and_resume_is_named(
     remote: hr.Dataset, store: StoreServer, tmp_path: Path
 ) -> None:

@@ -54,6 +54,7 @@ def side_by_side(loaders: list[hr.Loader]) -> list[list[Any]]:
     return [found[at] for at in range(len(loaders))]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("order", "place"), [("global", "ram"), (WINDOWED, "disk")], ids=["global, in RAM", "windowed, on a disk"]
 )
@@ -97,6 +98,7 @@ def hang(seen: Seen) -> Answer | None:
     return Answer(act="stall") if reads_samples(seen) else None
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 def test_what_another_job_has_claimed_is_taken_over(
     dataset: hr.Dataset, store: StoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
@@ -134,6 +136,7 @@ def test_a_store_that_takes_no_more_leaves_the_batches_as_they_are(
     dataset: hr.Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a full disk: every write fails."""
+    dataset = dataset.select(range(200))
     expected = [batches(loader(dataset, seed=seed)) for seed in (3, 4)]
     monkeypatch.setattr(shared_fetches, "_WAIT_S", 0.2)
     monkeypatch.setattr(shared_fetches.SharedFetches, "_store", lambda *_: None)

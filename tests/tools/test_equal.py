@@ -90,21 +90,26 @@ class _Replaced:
         return picture(SAMPLES + 1) if self.count == 3 else image
 
 
-FIXED = Pictures()
-DRAWN = Pictures(cropped, flipped)
+def made(
+    *changes: Any, shuffle: bool = True, drop_last: bool = False, seed: int | None = None, **of_pictures: Any
+) -> Made:
+    """Return the maker of a loader of pictures; `seed`: of its draws and of its order."""
+    of_draws, of_order = (0, 1) if seed is None else (seed, seed)
+    options = {"shuffle": shuffle, "drop_last": drop_last, "seed": of_order}
+    return lambda: loader(Pictures(*changes, seed=of_draws, **of_pictures), **options)
+
+
+FIXED = made()
 EQUAL: dict[str, tuple[Made, Made]] = {
-    "fixed": (lambda: loader(FIXED), lambda: loader(FIXED, seed=5)),
+    "fixed": (FIXED, made(seed=5)),
     "drawn": (reference, same),
     "drawn alike": (reference, reference),
-    "drawn alike, without names": (
-        lambda: loader(Pictures(cropped, flipped, names=False)),
-        lambda: loader(Pictures(cropped, flipped, names=False)),
-    ),
-    "fixed order": (lambda: loader(FIXED, shuffle=False), lambda: loader(FIXED, shuffle=False)),
-    "dropped last batches": (lambda: loader(FIXED, drop_last=True), lambda: loader(FIXED, seed=5, drop_last=True)),
-    "rounded": (lambda: loader(FIXED), lambda: loader(Pictures(_rounded))),
-    "another half level": (lambda: loader(Pictures(_rounded)), lambda: loader(Pictures(_noisy), seed=4)),
-    "fixed without names": (lambda: loader(Pictures(names=False)), lambda: loader(Pictures(names=False), seed=4)),
+    "drawn alike, without names": (made(cropped, flipped, names=False), made(cropped, flipped, names=False)),
+    "fixed order": (made(shuffle=False), made(shuffle=False)),
+    "dropped last batches": (made(drop_last=True), made(seed=5, drop_last=True)),
+    "rounded": (FIXED, made(_rounded)),
+    "another half level": (made(_rounded), made(_noisy, seed=4)),
+    "fixed without names": (made(names=False), made(names=False, seed=4)),
 }
 
 
@@ -117,104 +122,50 @@ def test_equal_loaders_are_equal(case: str) -> None:
     assert judgement.samples[0] == judgement.samples[1]
 
 
+def _swapped(index: int) -> int:
+    return {7: 1, 11: 7}.get(index, index % 10)
+
+
+LENGTH, ORDER, LABELS = ("length", ""), ("order", ""), ("values", "label")
+VALUES, DISTRIBUTION = ("values", "image"), ("distribution", "image")
 PLANTED: dict[str, tuple[Made, Made, set[tuple[str, str]]]] = {
-    "a sample is missing": (
-        lambda: loader(FIXED),
-        lambda: loader(Pictures(indices=range(SAMPLES - 1))),
-        {("length", ""), ("samples", "name")},
-    ),
-    "a sample is repeated": (
-        lambda: loader(FIXED),
-        lambda: loader(Pictures(indices=[*range(SAMPLES - 1), 0])),
-        {("samples", "name")},
-    ),
-    "the last batch is dropped": (lambda: loader(FIXED), lambda: loader(FIXED, drop_last=True), {("length", "")}),
-    "other batches": (
-        lambda: loader(FIXED),
-        lambda: DataLoader(FIXED, batch_size=24, shuffle=True),
-        {("length", "")},
-    ),
-    "labels begin at one": (
-        lambda: loader(FIXED),
-        lambda: loader(Pictures(label=lambda index: index % 10 + 1)),
-        {("values", "label")},
-    ),
-    "some labels are swapped": (
-        lambda: loader(FIXED),
-        lambda: loader(Pictures(label=lambda index: 1 if index == 7 else 7 if index == 11 else index % 10)),
-        {("values", "label")},
-    ),
-    "not shuffled": (lambda: loader(FIXED), lambda: loader(FIXED, shuffle=False), {("order", "")}),
-    "another fixed order": (
-        lambda: loader(FIXED, shuffle=False),
-        lambda: loader(Pictures(indices=range(SAMPLES)[::-1]), shuffle=False),
-        {("order", "")},
-    ),
-    "another dtype": (
-        lambda: loader(FIXED),
-        lambda: loader(Pictures(dtype=np.float64)),
-        {("dtype", "image")},
-    ),
-    "another shape": (
-        lambda: loader(FIXED),
-        lambda: loader(Pictures(lambda image, _: image[:, 2:])),
-        {("shape", "image"), ("values", "image")},
-    ),
-    "a leaf is missing": (lambda: loader(FIXED), lambda: loader(Pictures(names=False)), {("leaves", "name")}),
-    "channels in another order": (
-        lambda: loader(FIXED),
-        lambda: loader(Pictures(_channels_swapped)),
-        {("values", "image")},
-    ),
-    "normalised": (lambda: loader(FIXED), lambda: loader(Pictures(_normalised)), {("values", "image")}),
-    "truncated": (
-        lambda: loader(Pictures(_rounded)),
-        lambda: loader(Pictures(_truncated)),
-        {("values", "image")},
-    ),
-    "another mean": (
-        lambda: loader(Pictures(_of_mean)),
-        lambda: loader(Pictures(partial(_of_mean, mean=0.482))),
-        {("values", "image")},
-    ),
-    "no augmentation": (reference, lambda: loader(FIXED), {("augmentation", "image")}),
-    "no flips": (reference, lambda: loader(Pictures(cropped, seed=5), seed=5), {("distribution", "image")}),
-    "no flips, the same draws": (reference, flips_lost_at_the_same_seed, {("values", "image")}),
+    "a sample is missing": (FIXED, made(indices=range(SAMPLES - 1)), {LENGTH, ("samples", "name")}),
+    "a sample is repeated": (FIXED, made(indices=[*range(SAMPLES - 1), 0]), {("samples", "name")}),
+    "the last batch is dropped": (FIXED, made(drop_last=True), {LENGTH}),
+    "other batches": (FIXED, lambda: DataLoader(Pictures(), batch_size=24, shuffle=True), {LENGTH}),
+    "labels begin at one": (FIXED, made(label=lambda index: index % 10 + 1), {LABELS}),
+    "some labels are swapped": (FIXED, made(label=_swapped), {LABELS}),
+    "not shuffled": (FIXED, made(shuffle=False), {ORDER}),
+    "another fixed order": (made(shuffle=False), made(indices=range(SAMPLES)[::-1], shuffle=False), {ORDER}),
+    "another dtype": (FIXED, made(dtype=np.float64), {("dtype", "image")}),
+    "another shape": (FIXED, made(lambda image, _: image[:, 2:]), {("shape", "image"), VALUES}),
+    "a leaf is missing": (FIXED, made(names=False), {("leaves", "name")}),
+    "channels in another order": (FIXED, made(_channels_swapped), {VALUES}),
+    "normalised": (FIXED, made(_normalised), {VALUES}),
+    "truncated": (made(_rounded), made(_truncated), {VALUES}),
+    "another mean": (made(_of_mean), made(partial(_of_mean, mean=0.482)), {VALUES}),
+    "no augmentation": (reference, FIXED, {("augmentation", "image")}),
+    "no flips": (reference, made(cropped, seed=5), {DISTRIBUTION}),
+    "no flips, the same draws": (reference, flips_lost_at_the_same_seed, {VALUES}),
     "one sample of another, the same draws": (
         reference,
         lambda: loader(Pictures(_Replaced(), cropped, flipped)),
-        {("values", "image")},
+        {VALUES},
     ),
-    "only flips": (reference, lambda: loader(Pictures(flipped)), {("distribution", "image")}),
-    "larger windows": (
-        reference,
-        lambda: loader(Pictures(partial(cropped, least=0.97), flipped)),
-        {("distribution", "image")},
-    ),
-    "drawn, channels in another order": (
-        reference,
-        lambda: loader(Pictures(_channels_swapped, cropped, flipped)),
-        {("values", "image")},
-    ),
-    "drawn, normalised": (
-        reference,
-        lambda: loader(Pictures(cropped, flipped, _normalised)),
-        {("values", "image")},
-    ),
-    "drawn, blurred": (
-        reference,
-        lambda: loader(Pictures(cropped, flipped, _blurred)),
-        {("distribution", "image")},
-    ),
+    "only flips": (reference, made(flipped), {DISTRIBUTION}),
+    "larger windows": (reference, made(partial(cropped, least=0.97), flipped), {DISTRIBUTION}),
+    "drawn, channels in another order": (reference, made(_channels_swapped, cropped, flipped), {VALUES}),
+    "drawn, normalised": (reference, made(cropped, flipped, _normalised), {VALUES}),
+    "drawn, blurred": (reference, made(cropped, flipped, _blurred), {DISTRIBUTION}),
     "drawn, channels in another order, other draws": (
         reference,
-        lambda: loader(Pictures(_channels_swapped, cropped, flipped, seed=5), seed=5),
-        {("distribution", "image")},
+        made(_channels_swapped, cropped, flipped, seed=5),
+        {DISTRIBUTION},
     ),
     "drawn, without names, normalised": (
-        lambda: loader(Pictures(cropped, names=False)),
-        lambda: loader(Pictures(cropped, _normalised, names=False, seed=5), seed=5),
-        {("distribution", "image")},
+        made(cropped, names=False),
+        made(cropped, _normalised, names=False, seed=5),
+        {DISTRIBUTION},
     ),
 }
 

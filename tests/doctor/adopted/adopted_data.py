@@ -1,4 +1,4 @@
-"""Made data of the adopted scripts: class folders, captions, depth, masks and shards. Seeded; numpy and Pillow."""
+"""Made data of the adopted scripts: class folders, captions and shards. Seeded; numpy and Pillow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import random
-import sys
 import tarfile
 from pathlib import Path
 
@@ -19,7 +18,6 @@ WORDS = [
     *("tree", "leaf", "branch", "trunk", "field", "road", "stone", "house"),
 ]
 JPEG_SIZE = (500, 375)
-DEPTH_SIZE = (640, 480)
 
 
 def photograph(number: int, width: int, height: int) -> Image.Image:
@@ -35,20 +33,6 @@ def jpeg(number: int, size: tuple[int, int] = JPEG_SIZE) -> bytes:
     target = io.BytesIO()
     photograph(number, *size).save(target, "JPEG", quality=88)
     return target.getvalue()
-
-
-def png(image: Image.Image) -> bytes:
-    """Encode without loss."""
-    target = io.BytesIO()
-    image.save(target, "PNG", compress_level=6)
-    return target.getvalue()
-
-
-def blobs(number: int, width: int, height: int, levels: int) -> np.ndarray:
-    """Return a smooth map of whole numbers below `levels`."""
-    coarse = Image.fromarray(np.random.default_rng(number).random((7, 9), np.float32))
-    smooth = np.asarray(coarse.resize((width, height), Image.BICUBIC)).clip(0, 0.999)
-    return np.floor(smooth * levels).astype(np.uint16)
 
 
 def class_folder(folder: Path, images: int) -> None:
@@ -77,23 +61,6 @@ def captioned(folder: Path, images: int) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
 
 
-def depth_archive(folder: Path, pairs: int) -> None:
-    """Write `depth.tar`: `NUMBER.rgb.png`, and `NUMBER.depth.png` in millimetres, 16 bits, 0 where nothing is known."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(folder / "depth.tar", "w") as tar:
-        for number in range(pairs):
-            depth = blobs(number, *DEPTH_SIZE, 9000) + 500
-            depth[np.random.default_rng(number).random(depth.shape) < 0.05] = 0
-            image = png(photograph(number, *DEPTH_SIZE))
-            for name, data in (
-                (f"{number:05d}.rgb.png", image),
-                (f"{number:05d}.depth.png", png(Image.fromarray(depth))),
-            ):
-                info = tarfile.TarInfo(name)
-                info.size = len(data)
-                tar.addfile(info, io.BytesIO(data))
-
-
 def shards(folder: Path, images: int, each: int = 64) -> None:
     """Write `train-NUMBER.tar` of `KEY.jpg`, `KEY.cls` and `KEY.json`, as webdataset reads them."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -106,43 +73,3 @@ def shards(folder: Path, images: int, each: int = 64) -> None:
                     info = tarfile.TarInfo(f"{number:06d}.{end}")
                     info.size = len(data)
                     tar.addfile(info, io.BytesIO(data))
-
-
-def voc(folder: Path, pairs: int) -> None:
-    """Write `VOCdevkit/VOC2012` as torchvision reads it: photographs, palette masks and the names of a split."""
-    root = folder / "VOCdevkit" / "VOC2012"
-    for name in ("JPEGImages", "SegmentationClass", "ImageSets/Segmentation"):
-        (root / name).mkdir(parents=True, exist_ok=True)
-    names = [f"2012_{number:06d}" for number in range(pairs)]
-    for number, name in enumerate(names):
-        (root / "JPEGImages" / f"{name}.jpg").write_bytes(jpeg(number))
-        mask = Image.fromarray(blobs(number, *JPEG_SIZE, 21).astype(np.uint8))
-        mask.putpalette(np.random.default_rng(0).integers(0, 256, 768, np.uint8).tobytes())
-        (root / "SegmentationClass" / f"{name}.png").write_bytes(png(mask))
-    (root / "ImageSets" / "Segmentation" / "train.txt").write_text("\n".join([*names[1:], ""]))
-
-
-MAKERS = {
-    "class_folder": class_folder,
-    "captioned": captioned,
-    "depth_archive": depth_archive,
-    "shards": shards,
-    "voc": voc,
-}
-DATA_OF = {
-    "folder_v1": "class_folder",
-    "folder_v2": "class_folder",
-    "folder_albumentations": "class_folder",
-    "folder_timm": "class_folder",
-    "captions_csv": "captioned",
-    "depth_tar": "depth_archive",
-    "shards_webdataset": "shards",
-    "hf_images": "class_folder",
-    "timm_loader": "class_folder",
-    "voc_segmentation": "voc",
-}
-"""What each script reads."""
-
-
-if __name__ == "__main__":
-    MAKERS[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]))

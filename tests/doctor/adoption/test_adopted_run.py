@@ -82,10 +82,10 @@ def test_public_scripts_train_with_modules(
     for module in ("torchvision", "tokenizers", "transformers", "pandas"):
         pytest.importorskip(module, exc_type=ImportError)
     monkeypatch.syspath_prepend(str(ADOPTED))
-    from adopted_data import MAKERS
+    import adopted_data
 
     data = tmp_path / "data"
-    MAKERS[maker](data, 96)
+    getattr(adopted_data, maker)(data, 96)
     trial, _ = adopted(tmp_path, ADOPTED / f"{name}.py", data, "--workers", "1", "--steps", "100000")
     assert not [path for path, how in trial.verified.items() if how.startswith("different") and path in trial.covered]
     assert trial.degree in ("part", "exact")

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from quick_optimizer import Descent
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, get_worker_info
 from torch.utils.data.distributed import DistributedSampler
@@ -104,7 +105,7 @@ class Loop:
         if WORLD > 1:
             torch.distributed.init_process_group("gloo")
             self.model = torch.nn.parallel.DistributedDataParallel(self.model)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), 1e-4)
+        self.optimizer = Descent(self.model.parameters(), lr=1e-4)
 
     def train(self, loader: Any, change: Callable[[torch.Tensor], torch.Tensor] = lambda images: images) -> None:
         for images, *_, labels in loader:
@@ -397,7 +398,7 @@ class Tower(torch.nn.Module):
 def pools_over_padding(right: bool, folder: Path) -> None:
     loop = Loop()
     loop.model = Tower(right)
-    loop.optimizer = torch.optim.SGD(loop.model.parameters(), 1e-4)
+    loop.optimizer = Descent(loop.model.parameters(), lr=1e-4)
     loader = loader_of(Sentences(), shuffle=True)
     for _ in range(PASSES):
         loop.train(loader)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from quick_optimizer import Descent
 from torch.utils.data import DataLoader, TensorDataset
 
 EXPECTED = 12.0
@@ -63,7 +64,7 @@ def train() -> float:
     torch.manual_seed(0)
     model = torch.nn.Linear(1, 1, bias=False)
     torch.nn.init.zeros_(model.weight)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    optimizer = Descent(model.parameters(), lr=1.0)
     for workers in (0, 1):
         for (numbers,) in DataLoader(TensorDataset(torch.ones(6, 1)), batch_size=2, num_workers=workers):
             optimizer.zero_grad()

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from quick_optimizer import Descent
 from torch.utils.data import DataLoader, Dataset
 
 KIND, FOLDER = sys.argv[1], Path(sys.argv[2])
@@ -99,7 +100,7 @@ class Texts(Dataset[torch.Tensor]):
 def main() -> None:
     dataset = {"zip": Zipped, "unused": Unused, "eager": Eager}.get(KIND, Texts)()
     model = torch.nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    optimizer = Descent(model.parameters(), lr=1e-6)
     for _ in range(4):
         for batch in DataLoader(dataset, batch_size=4, num_workers=4 if KIND == "zip" else 1):
             optimizer.zero_grad()

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
+from quick_optimizer import Descent
 from torch.utils.data import DataLoader, Dataset
 
 EVER = 1_000_000
@@ -76,7 +77,7 @@ def main():
     model = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten(), torch.nn.Linear(48, 64))
     if args.ranks:
         model = torch.nn.parallel.DistributedDataParallel(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    optimizer = Descent(model.parameters(), lr=0.01)
     for epoch in range(args.epochs):
         for images, places in loader:
             loss = torch.nn.functional.cross_entropy(model(images), places)

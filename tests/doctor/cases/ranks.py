@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from known_work import PacedImage, decoded, sleep
+from quick_optimizer import Descent
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, default_collate
 
@@ -60,7 +61,7 @@ def main() -> None:
         collate_fn=with_socket if rank == known.unlike else default_collate,
     )
     model = DistributedDataParallel(torch.nn.Linear(1, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = Descent(model.parameters(), lr=0.1)
     for images in batches:
         if isinstance(images, list):
             images = images[0]

@@ -16,7 +16,7 @@ from quick_optimizer import Descent
 from torch.utils.data import DataLoader, Dataset
 
 DEVICES = 2
-SECONDS_PER_PIXEL = 6e-6
+SECONDS_PER_PIXEL = 3e-6
 IS_EQUAL = "--equal" in sys.argv
 
 

@@ -113,6 +113,7 @@ CHANGES = {"flip": flipped, "quarter turn": turned, "smaller": resized(SIDE), "l
 CUTS = {"cut": cut, "resized cut": cut_and_resized, "cut in the middle": cut_in_the_middle}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("right", [False, True], ids=["faulty", "right"])
 @pytest.mark.parametrize("kind", [Annotated, AnnotatedStream])
 @pytest.mark.parametrize("change", CHANGES)
@@ -122,6 +123,7 @@ def test_boxes_beside_their_image(change: str, kind: Any, right: bool, tmp_path:
     assert found == ([] if right else ["misaligned"])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("right", [False, True], ids=["faulty", "right"])
 @pytest.mark.parametrize("kind", [Annotated, AnnotatedStream])
 @pytest.mark.parametrize("change", CUTS)

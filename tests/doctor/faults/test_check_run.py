@@ -12,8 +12,9 @@ import pytest
 from observed_runs import CASES, headrace
 from PIL import Image
 
+CASES_FIRST = f"import sys\nsys.path.append({str(CASES)!r})\n"
 SCRIPT = (
-    f"import sys\nsys.path.append({str(CASES)!r})\n"
+    CASES_FIRST
     + """\
 from pathlib import Path
 import cv2, torch
@@ -66,13 +67,15 @@ def test_a_script_is_checked(order: str, shuffle: bool, status: int, codes: list
     assert all(code in ran.stdout for code in codes)
 
 
-ENDLESS = """
-import sys
+ENDLESS = (
+    CASES_FIRST
+    + """\
 import torch
+from quick_optimizer import Descent
 from torch.utils.data import DataLoader, TensorDataset
 
 model = torch.nn.Linear(1, 1)
-optimizer = torch.optim.SGD(model.parameters(), 1e-6)
+optimizer = Descent(model.parameters(), 1e-6)
 batches = iter(DataLoader(TensorDataset(torch.arange(80.0).reshape(-1, 1)), 4, shuffle=True))
 for _ in range(12):
     (values,) = next(batches)
@@ -80,6 +83,7 @@ for _ in range(12):
     model(values).mean().backward()
     optimizer.step()
 """
+)
 
 
 def test_a_script_that_fails_after_a_short_pass_runs_again_with_whole_ones(tmp_path: Path) -> None:

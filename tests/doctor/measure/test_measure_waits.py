@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from machine_findings import quantities
 from made_sessions import MadeRun, made_session, process, read, simulate, write_evidence, write_settings
 from report_pages import codes
 
 from headrace.doctor.causes import diagnose
-from headrace.doctor.measure.waits import HELD_UP, split_wait
+from headrace.doctor.measure.waits import HELD_UP
 
 LONG = 10_000
 
@@ -23,17 +21,6 @@ def wait_parts(session) -> dict[str, float]:
 def cause_shares(session) -> dict[str, float]:
     (causes,) = diagnose(session).causes
     return {part.name: part.share for part in causes.parts}
-
-
-@given(
-    st.integers(0, 100),
-    st.integers(0, 100),
-    st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.integers(-50, 250)), max_size=6),
-)
-def test_a_split_sums_to_the_wait(start, duration, cuts):
-    parts = split_wait(start, start + duration, cuts, "last")
-    assert sum(parts.values()) == duration
-    assert all(us > 0 for us in parts.values())
 
 
 def one_get(tmp_path, get, batch, *, pids=(8,), begun=0, facts=None):

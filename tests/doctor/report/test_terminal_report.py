@@ -29,7 +29,6 @@ from headrace.doctor.session.storage import decode_session
 
 NOTHING = Diagnosis(Statement("no-training", "No training was seen."), None, "cpu")
 INDEXED, WORKERS, *_ = made_prescription().remedies
-ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @pytest.mark.parametrize("what", ["report", "report-remedies"])
