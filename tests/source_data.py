@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from loader_data import CLASSES, COUNT, add_member, encoded, label_of, write_folder, write_tar
+from other_shards import write_mds
 
 import headrace as hr
 
@@ -115,6 +117,15 @@ def saved_dataset(root: Path) -> hr.Dataset:
     return hr.open(root / "saved")
 
 
+def mds_shards(root: Path) -> hr.Dataset:
+    """As MosaicML's `MDSWriter` writes them."""
+    values = [[data, struct.pack("<q", label)] for (_, data), label in zip(rows(), labels(), strict=True)]
+    shards = {"shard.00000.mds": values[:23], "shard.00001.mds": values[23:]}
+    return hr.open(
+        write_mds(root / "mds", {"image": ("jpeg", None), "label": ("int", 8)}, shards), cache=root / "cache"
+    )
+
+
 def hub_rows() -> pa.Table:
     """As the Hugging Face Hub has them, a caption beside each image."""
     images = [{"bytes": data, "path": name} for name, data in rows()]
@@ -190,6 +201,7 @@ SOURCES: dict[str, Callable[[Path], hr.Dataset]] = {
     "jsonl, zip": lines_and_zip,
     "matched folders": matched_folders,
     "saved dataset": saved_dataset,
+    "mds shards": mds_shards,
     "hub parquet": hub_folder,
     "arrow, bytes or files": arrow_files,
     "pandas": frame,

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from other_shards import write_mds
 from PIL import Image
 
 import headrace as hr
@@ -127,6 +128,21 @@ def arrays(root: Path) -> Path:
     return root / "a.npz"
 
 
+def shards(root: Path) -> Path:
+    rows = [[JPEG, label.encode()] for label in LABELS]
+    return write_mds(root / "mds", {"image": ("jpeg", None), "label": ("str", None)}, {"shard.00000.mds": rows})
+
+
+def lerobot(root: Path) -> Path:
+    root = root / "robot"
+    (root / "meta").mkdir(parents=True)
+    (root / "meta/info.json").write_text('{"features": {}}')
+    (root / "data/chunk-000").mkdir(parents=True)
+    table = pa.table({"image": [{"bytes": JPEG, "path": name} for name in NAMES], "label": LABELS})
+    pq.write_table(table, root / "data/chunk-000/file-000.parquet")
+    return root
+
+
 def images(root: Path) -> list[str]:
     plant(root, "own folder")
     return NAMES
@@ -155,6 +171,8 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
     "COCO": coco,
     "a saved dataset": saved_dataset,
     ".npz, HDF5, .npy of images": arrays,
+    "shards of Streaming or LitData": shards,
+    "a LeRobot dataset": lerobot,
     "a pattern of images": lambda root: f"{plant(root / 'photos', 'pattern')}/*/*.jpg",
     "a list of images": images,
     "a list of images' bytes": lambda root: [JPEG] * 3,
@@ -169,6 +187,8 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
 OF_STORES = ("index", "store_options", "store", "retry_for", "verify")
 ARGUMENTS = [name for name in inspect.signature(hr.open).parameters if name not in ("where", "unknown", *OF_STORES)]
 
+ROW_NUMBERS = ("a saved dataset", "shards of Streaming or LitData", "a LeRobot dataset")
+"""Sources whose keys are row numbers."""
 NEEDED = {
     "classes": r"classes: (expected none, got .* classes= needs class folders|expected )",
     "root": r"root: expected none, got .* root= needs a manifest, annotations or paths given in memory",
@@ -222,7 +242,7 @@ def check_effect(name: str, source: str, data: hr.Dataset, root: Path) -> None:
             numbers = column.values if column.kind == "value" else column.labels.values
             numbers = numbers if data.base_ids is None else numbers[data.base_ids]
             assert numbers.tolist() == [1, 1, 0, 0], "of cat and emu, in the source's order"
-            if source != "a saved dataset":  # whose keys are row numbers
+            if source not in ROW_NUMBERS:
                 assert [key.partition("/")[0] for key in data.keys] == ["cat", "cat", "emu", "emu"]
         case "root":
             assert data.read("image", 0) == JPEG + b"root"

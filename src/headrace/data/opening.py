@@ -21,6 +21,7 @@ from headrace.data.archives.zip_index import ZIP
 from headrace.data.array_columns import Layout
 from headrace.data.class_names import Classes, keep_classes
 from headrace.data.dataset import Dataset
+from headrace.data.described_folders import described_folder, described_prefix, shards_of
 from headrace.data.manifest import open_manifest
 from headrace.data.manifest.manifest_table import is_beside_rows, rows_among, rows_in_folder
 from headrace.data.memory_opening import expect_images, in_memory, spread
@@ -46,6 +47,7 @@ from headrace.data.sources.memory_samples import table_of_paths
 from headrace.data.sources.pack_source import INDEX, find_pack, shards_among
 from headrace.data.sources.path_root import FolderRoot, Root
 from headrace.data.sources.repository_files import files_of_split
+from headrace.data.sources.shard_formats import INDEX_NAME, describes_shards
 from headrace.data.sources.stored_arrays import open_arrays
 from headrace.data.storage.open_file import FilePath, StoredPath, file_name
 from headrace.data.storage.paths import resolve_paths
@@ -97,6 +99,8 @@ def open(  # noqa: A001  # its public name
     - a folder that Hugging Face datasets' `save_to_disk` wrote;
     - arrays (`.npz`, HDF5): one sample per row, one column per array; an `.npy` [N, H, W, C] or [N, C, H, W] is the
       column `image`. Image fields read their rows as images;
+    - MDS shards of MosaicML Streaming, or LitData's chunks: their folder or prefix, or the `index.json` in it;
+    - a LeRobot dataset with images in parquet: its folder or prefix;
     - images: a pattern (`photos/*.jpg`), or a list of paths (column `image`);
     - samples in memory: a list of (path, label), as torchvision's `samples`; a dict of columns, which are lists or
       arrays of numbers, texts, paths or bytes, `.npy` files, or images as arrays [N, H, W], [N, H, W, C] or
@@ -234,6 +238,9 @@ def _in_stores(where: Any, parts: Sequence[Any], given: OpenArguments) -> Openab
 def _prefix(listing: Listing, given: OpenArguments) -> OpenableSource:
     """Return the source at a prefix: files of rows, or images."""
     path = listing.prefix
+    described = described_prefix(listing, given)
+    if described is not None:
+        return _without_stage(described)
     shards = listing.files(shards_among, beside=lambda _: False)
     if shards:
         index = listing.files(lambda names: [INDEX] if INDEX in names else [], beside=lambda _: False)
@@ -295,6 +302,9 @@ def _at_paths(where: Any, given: OpenArguments) -> OpenableSource:
 
 def _folder(path: str, given: OpenArguments) -> OpenableSource:
     name = os.path.basename(path)
+    described = described_folder(path, given)
+    if described is not None:
+        return described
     if is_saved_dataset(path):
         what = "a saved dataset"
         return OpenableSource(name, what, ("stage", "classes"), partial(open_saved_dataset, path), labelled=True)
@@ -342,6 +352,8 @@ def _rows(paths: Sequence[FilePath], _: FileKind, given: OpenArguments) -> Opena
 
 
 def _annotations(paths: Sequence[FilePath], _: FileKind, given: OpenArguments) -> OpenableSource:
+    if len(paths) == 1 and file_name(paths[0]) == INDEX_NAME and describes_shards(paths[0]):
+        return shards_of(paths[0], given)
     if len(paths) > 1:
         raise UsageError(f"expected one file of annotations, got {len(paths):,}. Join them, or open each")
     takes, what = ("stage", "root", *root_arguments(given)), "a file of COCO's annotations"

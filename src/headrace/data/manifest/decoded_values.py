@@ -11,8 +11,8 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
@@ -36,11 +36,20 @@ from headrace.system import work_through
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.data.manifest.arrow_files import ArrowFile
-    from headrace.data.manifest.parquet_files import ParquetRows
 
-    RowGroups: TypeAlias = ArrowFile | ParquetRows
+class RowGroups(Protocol):
     """File of rows with binary values, decoded several row groups at once."""
+
+    @property
+    def groups(self) -> int: ...
+
+    def groups_at_once(self, column: str, /) -> int: ...
+
+    def column_bytes(self, column: str, /) -> int: ...
+
+    def group(self, number: int, column: str, /) -> Iterator[pa.Array]:
+        """Yield the values of a column in a row group. Raises DatasetError, ReadError."""
+        ...
 
 
 Put: TypeAlias = Callable[[memoryview], int]

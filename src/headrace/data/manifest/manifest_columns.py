@@ -130,7 +130,7 @@ class ManifestColumns:
         names: Sequence[str],
         column_of: Callable[[str], Column],
         *,
-        root: PathRoot,
+        root: PathRoot | None,
         again: Callable[[], SampleTable] | None = None,
     ) -> SampleTable:
         """Return the rows as samples; `source` and `names` name all of them and each file in messages."""

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, BinaryIO, NoReturn
 
 from headrace.data.storage.file_writing import scratch_file, write_all
-from headrace.data.storage.open_file import DescriptorOwner, OpenFile, ReadableFile
+from headrace.data.storage.open_file import DescriptorOwner, FilePath, OpenFile, ReadableFile, folder_of
 from headrace.errors import ChangedError, NotFoundError
 from headrace.stores import (
     LARGEST_REQUEST_BYTES,
@@ -103,6 +103,13 @@ def is_there(path: ObjectPath) -> bool:
     except FailedRequestError as failure:  # others pass, or are raised by what reads the object
         return failure.kind not in (FailureKind.MISSING, FailureKind.CREDENTIALS)
     return True
+
+
+def beside(path: FilePath, name: str) -> FilePath:
+    """Return the file or object of this name, which may have folders, in the folder or prefix of another."""
+    if isinstance(path, ObjectPath):
+        return ObjectPath(path.store, f"{path.key.rpartition('/')[0]}/{name}".lstrip("/"))
+    return os.path.join(folder_of(path), name)
 
 
 def put_object(

@@ -22,6 +22,8 @@ from headrace.data.remote.listing import Stores, path_of
 from headrace.data.remote.remote_file import ObjectPath
 from headrace.data.sources.file_kind import kind_of, refuse_compressed
 from headrace.data.sources.path_root import open_root
+from headrace.data.sources.shard_formats import INDEX_NAME, describes_shards
+from headrace.data.sources.shard_source import identify_shards, open_shards
 from headrace.data.storage import safetensors
 from headrace.data.storage.open_file import FilePath, OpenFile, file_name
 from headrace.data.storage.paths import local_path, resolve_paths, suggest_path
@@ -166,7 +168,7 @@ def index_file(path: FilePath, *, cache: str | None) -> IndexedFile:
     kind = next((kind for kind in INDEX_KINDS if file_name(path).lower().endswith(kind.suffixes)), None)
     if kind is None:  # assume a tar: the scan reports any problem
         kind = _ZIP_KIND if kind_of(path).kind == "zip" else _TAR_KIND
-    if not isinstance(path, str) and kind not in _ARCHIVE_KINDS:
+    if not isinstance(path, str) and kind not in (*_ARCHIVE_KINDS, _SHARDS_KIND):
         raise DatasetError(f"{path}: expected a tar or a zip in a store, got a {kind.name}, of which no index is kept")
     identity = kind.identify(path)
     places = sidecar_places(path, identity, cache)
@@ -207,6 +209,9 @@ def _files(path: str) -> list[str]:
         raise NotFoundError(f"{path}: expected a file or a folder, got nothing. {suggest_path(path)}")
     if not os.path.isdir(path):
         return [path]
+    index = os.path.join(path, INDEX_NAME)
+    if os.path.isfile(index) and describes_shards(index):
+        return [index]
     suffixes = _listed_suffixes()
     with os.scandir(path) as entries:
         found = [entry.path for entry in entries if entry.name.lower().endswith(suffixes) and entry.is_file()]
@@ -249,6 +254,11 @@ def _open_manifest(path: str, _: FileIdentity, cache: str | None) -> IndexCounts
     return IndexCounts(rows, rows)
 
 
+def _open_shards(path: FilePath, _: FileIdentity, cache: str | None) -> IndexCounts:
+    rows = len(open_shards(path, columns=None, cache=cache))
+    return IndexCounts(rows, rows)
+
+
 def _local(path: FilePath) -> OpenFile:
     assert isinstance(path, str)
     return OpenFile(os.fsencode(path))
@@ -257,8 +267,10 @@ def _local(path: FilePath) -> OpenFile:
 _TAR_KIND = IndexKind("tar", (".tar",), partial(_open_archive, TAR))
 _ZIP_KIND = IndexKind("zip", (".zip",), partial(_open_archive, ZIP))
 _ARCHIVE_KINDS = (_TAR_KIND, _ZIP_KIND)
+_SHARDS_KIND = IndexKind("shards", (INDEX_NAME,), _open_shards, identify_shards, listed=False)
 INDEX_KINDS = (
     _TAR_KIND,
     _ZIP_KIND,
+    _SHARDS_KIND,
     IndexKind("manifest", ROW_SUFFIXES, _open_manifest, lambda path: identify_closely(_local(path)), listed=False),
 )

@@ -18,7 +18,7 @@ from headrace.data.archives.merged_index import MergedIndex, open_copied
 from headrace.data.archives.tar_index import TAR
 from headrace.data.columns import Column, HeldColumn, ListColumn, Numbers, TextColumn, ValueColumn, labelled
 from headrace.data.manifest.manifest_columns import load_column
-from headrace.data.remote.remote_file import CopiedObject, ObjectPath, is_there
+from headrace.data.remote.remote_file import CopiedObject, ObjectPath, beside, is_there
 from headrace.data.sources.pack_names import AGAIN, key_of, place_of
 from headrace.data.storage.open_file import FilePath, file_name, folder_of, read_path
 from headrace.data.storage.safetensors import Arrays, InvalidFileError, checked_strings, verified_arrays, write_arrays
@@ -144,7 +144,7 @@ def values_faults(tars: Sequence[FilePath], id: str, names: Collection[str]) -> 
 
     `names`: files that are there. Raises ReadError if one cannot be read.
     """
-    values, objects = _beside(tars[0], COLUMNS), [tar for tar in tars if isinstance(tar, ObjectPath)]
+    values, objects = beside(tars[0], COLUMNS), [tar for tar in tars if isinstance(tar, ObjectPath)]
     if COLUMNS not in names:
         return [f"{values}: missing; pack again"]
 
@@ -154,7 +154,7 @@ def values_faults(tars: Sequence[FilePath], id: str, names: Collection[str]) -> 
         merged.pin(objects)
 
     found = _faults(values, lambda place: verified_arrays(place, _COLUMNS_FORMAT, id))
-    return found + _faults(_beside(tars[0], INDEX), check_index) if objects and INDEX in names else found
+    return found + _faults(beside(tars[0], INDEX), check_index) if objects and INDEX in names else found
 
 
 def index_faults(tar: FilePath) -> list[str]:
@@ -188,7 +188,7 @@ def pack_files(paths: Sequence[FilePath]) -> list[FilePath]:
     if not paths or find_pack(paths) is None:
         return []
     names = [PLAN, COLUMNS, *(document_name(file_name(path)) for path in paths)]
-    return [_beside(paths[0], name) for name in names]
+    return [beside(paths[0], name) for name in names]
 
 
 def find_pack(paths: Sequence[FilePath]) -> PackedShards | None:
@@ -198,7 +198,7 @@ def find_pack(paths: Sequence[FilePath]) -> PackedShards | None:
     """
     if not all(_SHARD.fullmatch(file_name(path)) for path in paths) or len({folder_of(path) for path in paths}) > 1:
         return None
-    path = _beside(paths[0], PLAN)
+    path = beside(paths[0], PLAN)
     if not (is_there(path) if isinstance(path, ObjectPath) else os.path.exists(str(path))):
         return None
     document = parse_document(read_path(path), path)
@@ -206,12 +206,6 @@ def find_pack(paths: Sequence[FilePath]) -> PackedShards | None:
         return PackedShards(tuple(paths), msgspec.convert(document, _Plan))
     except msgspec.ValidationError as error:
         raise DatasetError(f"{path}: expected the plan of a pack, got another document: {error}") from error
-
-
-def _beside(path: FilePath, name: str) -> FilePath:
-    if isinstance(path, ObjectPath):
-        return ObjectPath(path.store, f"{path.key.rpartition('/')[0]}/{name}".lstrip("/"))
-    return os.path.join(folder_of(path), name)
 
 
 @dataclass(frozen=True)
@@ -253,7 +247,7 @@ class PackedShards:
         return replace(member, ranks=member.samples.ranks(mine))
 
     def _values(self, cache: str | None) -> tuple[Strings, dict[str, HeldColumn]]:
-        path, rows = _beside(self.paths[0], COLUMNS), self.plan.cuts[-1]
+        path, rows = beside(self.paths[0], COLUMNS), self.plan.cuts[-1]
 
         def load(place: str) -> tuple[Strings, dict[str, HeldColumn]]:
             return _load_columns(place, self.plan.id, self.plan.schema, rows)
@@ -272,7 +266,7 @@ class PackedShards:
             shard = int(_SHARD.fullmatch(file_name(path))[1])  # type: ignore[index]
             rows = np.arange(*self.plan.cuts[shard : shard + 2])
             if len(samples) != len(rows):
-                entry = _beside(path, document_name(file_name(path)))
+                entry = beside(path, document_name(file_name(path)))
                 rows = np.delete(rows, [row for row, _, _ in parse_document(read_path(entry), entry)["dropped"]])
             ends = np.array([begin, begin + len(samples) - 1] if len(samples) else [], np.int64)
             there = [key.partition(AGAIN)[0] for key in member.samples.keys(ends)]
