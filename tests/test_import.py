@@ -31,12 +31,11 @@ def test_public_names_are_pinned():
         RandomGrayscale RandomInvert RandomOrder RandomPerspective RandomPhotometricDistort RandomPosterize
         RandomRotation RandomSolarize IMAGENET Array Boxes BucketBatchSampler Buckets Budget CenterCrop CutMix
         Dataset Depth DevicePrefetcher FiveCrop Geometry HeadraceError Image Images ImageReader IndexedTar
-        IndexedZip
-        InstanceMasks Key Keypoints Label Letterbox Limits Loader Mask MixUp Normalize Normals Quantiles RandomQuarterTurn
-        RandomCrop RandomHorizontalFlip RandomResizedCrop RandomScale RandomVerticalFlip Raw RayWorkers
-        RepeatFactor Resize ResumableBatchSampler ResumableSampler SequencePacking TenCrop Text ThreadDataLoader
-        Tiles Windowed cached decode_batch decode_image distributed doctor fit_budget metrics mix open
-        read_images sample_random shared_list
+        IndexedZip InstanceMasks Key Keypoints Label Letterbox Limits Loader Mask MixUp Normalize Normals
+        Quantiles RandomQuarterTurn RandomCrop RandomHorizontalFlip RandomResizedCrop RandomScale
+        RandomVerticalFlip Raw RayWorkers RepeatFactor Resize ResumableBatchSampler ResumableSampler
+        SequencePacking TenCrop Text ThreadDataLoader Tiles Windowed cached decode_batch decode_image
+        distributed doctor fit_budget metrics mix open read_images sample_random shared_list
     """
     assert sorted(headrace.__all__) == sorted(names.split())
     assert all(hasattr(headrace, name) for name in headrace.__all__)
