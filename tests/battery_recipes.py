@@ -215,7 +215,7 @@ def make_of(recipe: Recipe, dataset: hr.Dataset, folder: Path) -> battery.Make:
     archive = recipe.source in ("tar", "zip")
     of_sample, of_field = AUGMENTS[recipe.augment]
     if recipe.fields == "pairs":  # whose places are of two scales
-        of_sample, of_field = [], [*of_field, *of_sample]
+        of_sample, of_field = [], sorted([*of_field, *of_sample], key=lambda each: isinstance(each, hr.RandomErasing))
     taken = {
         name: _augmented(field, of_field) if of_field else field
         for name, field in FIELDS[recipe.fields](lambda column: SUFFIXES[column] if archive else column).items()
