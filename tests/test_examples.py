@@ -167,6 +167,11 @@ def test_frames(tmp_path, capsys):
     assert len(losses(capsys.readouterr().out)) == 2
 
 
+def test_cifar(tmp_path, capsys):
+    call("cifar", tmp_path / "images.npz", "--count", 64, "--batch-size", 16, "--epochs", 1, "--device", "cpu")
+    assert len(losses(capsys.readouterr().out)) == 4
+
+
 def test_vision_language_has_equal_ranks(scenes, capsys):
     """Texts and pictures of a rank fit its rows; there are few samples, so not all rows are full."""
     tokens = []

@@ -91,6 +91,10 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
             )
         column_name = field.source if field.source is not None else name
         column = find_column(dataset, column_name, f"field {name!r}")
+        if isinstance(column, BytesListColumn):
+            raise UsageError(
+                f"field {name!r}: expected one value a sample, got lists of images in {column_name!r}; use hr.Images()"
+            )
         if isinstance(field, Spatial):
             if not dataset.has_bytes(column_name):
                 raise UsageError(
@@ -105,11 +109,6 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
         ):
             dataset.expect_files(column_name)
             raws.append((name, field, column_name))
-        elif isinstance(column, BytesListColumn):
-            raise UsageError(
-                f"field {name!r}: expected one value a sample, got the {column.kind}s of {column_name!r}; use "
-                "hr.Images()"
-            )
         elif isinstance(field, Array):
             assert not isinstance(column, ByteColumn), "those come before"
             check_held(name, column_name, column)
