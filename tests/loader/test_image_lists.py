@@ -277,6 +277,14 @@ def test_a_bad_sample_is_replaced_with_all_its_images(options):
     assert loader.stats().replaced == 1
 
 
+def test_dropped_alpha_is_warned_of():
+    file = io.BytesIO()
+    alpha = np.linspace(0, 255, HEIGHT * WIDTH).reshape(HEIGHT, WIDTH, 1).astype(np.uint8)
+    Image.fromarray(np.concatenate([pixels(0, 0), alpha], axis=-1)).save(file, "PNG")
+    with pytest.warns(UserWarning, match="alpha"):
+        batches({"frames": [[encoded(0, 0), file.getvalue()]]}, hr.Images())
+
+
 def test_a_sample_without_images_is_bad_only_for_a_count():
     with pytest.raises(hr.errors.DecodeError, match="none"):
         batches({"frames": LISTS}, hr.Images(count=2), on_error="raise")

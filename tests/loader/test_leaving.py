@@ -92,6 +92,7 @@ LOADER_THREADS = {"headrace-loader-0", "headrace-loader-1"}
 ONE_THREAD = {"headrace-loader-0"}
 CASES = {
     "core": Case(by_loader(None), CORE),
+    "clips": Case(by_loader("batch_map", fields={"clips": hr.Images(count=2, source="imag[e]")}), CORE),
     "map": Case(by_loader("map", map=map_functions.unchanged), {*CORE, "headrace-python"}),
     "workers": Case(by_loader("batch_map", **OWN_WORKERS), {"headrace-feed", "headrace-map"}, WORKERS),
     "workers, pipes": Case(by_loader("batch_map", **OWN_WORKERS), {"headrace-feed", "headrace-map"}, WORKERS, True),

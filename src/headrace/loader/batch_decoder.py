@@ -45,7 +45,7 @@ class RowMender:
         self._contents = contents
         self.narrowed = 0
         """Images of more than 8 bits per channel that a library cut to 8. Threads count at once: only 0 is exact."""
-        self.alpha = AlphaWarning(recipe)
+        self._alpha, self.warnings = AlphaWarning(recipe), SourceWarnings(recipe)
         self._names = [(name, column) for name, _, column in (*recipe.images, *recipe.raws)]
 
     def mend(self, pending: Pending, row: int, failure: RowFailure | SampleError | None) -> bool:
@@ -87,6 +87,17 @@ class RowMender:
                 if not isinstance(error, SampleError):
                     raise
                 return error
+
+    def warn_of_alpha(self, pending: Pending) -> None:
+        """Warn of alpha that varies in a batch, before any of its rows is replaced."""
+        if pending.job.transparent >= 0:
+            sample = int(pending.rows.samples[pending.job.transparent])
+            for name, field, column in self._recipe.images:
+                self._alpha.look(sample, name, field, partial(self._assembly.read, name, column, sample))
+
+    def warn_of_bits(self, pending: Pending) -> None:
+        """Warn of images of more than 8 bits in a batch, once all its rows are decoded."""
+        self.warnings.check_bits(pending.job.narrowed + self.narrowed)
 
     def _replace(self, pending: Pending, row: int, attempt: int, error: SampleError) -> None:
         epoch, position = pending.rows.plan.epoch, int(pending.rows.positions[row])
@@ -134,7 +145,7 @@ class RowMender:
         data = self._assembly.read(name, column, int(pending.rows.samples[row]))
         try:
             self.narrowed += pixels.is_narrowed(data, spatial, self._recipe.limits)
-            self.alpha.look(int(pending.rows.samples[row]), name, spatial, lambda: data)
+            self._alpha.look(int(pending.rows.samples[row]), name, spatial, lambda: data)
             with self._assembly.memory_for(pixels.decode_bytes(data, spatial, self._recipe.limits)):
                 return pixels.decode_declined(data, spatial, self._recipe.limits)
         except UsageError:  # a missing library does not make the sample bad
@@ -268,6 +279,7 @@ class BatchDecoder:
         self._recipe = recipe
         self._assembly = assembly
         self._bad = bad
+        self._list_menders: dict[str, RowMender] = {}
         self._opened: list[tuple[Assembly, FetchAhead | None]] = []
         self.texts = StageMeter()
         self._lists = [self._list_content(*each, cache, fetch) for each in recipe.lists]
@@ -279,7 +291,6 @@ class BatchDecoder:
         self._parts = all_parts(recipe.images)
         self._names = names_of(recipe.fields, recipe.packed)
         self._places = resolve_points(recipe.dataset, recipe.fields)
-        self._warnings = SourceWarnings(recipe)
         self.device = None if recipe.decode_on is None else DeviceDecoding(recipe)
 
     def _list_content(
@@ -295,7 +306,8 @@ class BatchDecoder:
         ahead = fetch(recipe, cache)
         assembly = self._assembly.of_images(recipe, cache, ahead)
         self._opened.append((assembly, ahead))
-        return ImageListContent(name, field, recipe, assembly, RowMender(recipe, assembly, self._bad, ()).repair, ahead)
+        mender = self._list_menders[name] = RowMender(recipe, assembly, self._bad, ())
+        return ImageListContent(name, field, recipe, assembly, mender.repair, ahead)
 
     def start(self, plan: BatchPlan) -> Pending:
         pending = self._assembly.start(plan)
@@ -326,7 +338,7 @@ class BatchDecoder:
             images = self.device.decode(pending.rows, encoded)
             pending.on_device, pending.views, pending.sizes = images, images.views, images.sizes
             failures |= dict.fromkeys([*failures, *images.left])  # the core tries them, and reports what is wrong
-        self._warnings.check_sizes(pending.rows.plan, pending.sizes, failures)
+        self._mender.warnings.check_sizes(pending.rows.plan, pending.sizes, failures)
         pending.contents = [
             content.finish(pending.rows, pending.images[content.name], self._threads.each)
             if isinstance(content, ImageListContent)
@@ -337,12 +349,13 @@ class BatchDecoder:
             for row, value in enumerate(values):
                 if isinstance(value, SampleError):
                     failures.setdefault(row, value)
-        if job.transparent >= 0:
-            sample = int(pending.rows.samples[job.transparent])
-            for name, field, column in self._recipe.images:
-                self._mender.alpha.look(sample, name, field, partial(self._assembly.read, name, column, sample))
+        menders = [(self._mender, pending)]
+        menders += [(self._list_menders[name], listed) for name, listed in pending.images.items()]
+        for mender, decoded in menders:
+            mender.warn_of_alpha(decoded)
         self._mend(pending, failures)
-        self._warnings.check_bits(job.narrowed + self._mender.narrowed)
+        for mender, decoded in menders:
+            mender.warn_of_bits(decoded)
         nbytes = sum(block.nbytes for each in (pending, *pending.images.values()) for block in each.memory)
         if pending.on_device is not None:
             nbytes += pending.on_device.images.nbytes

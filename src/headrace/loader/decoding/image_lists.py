@@ -113,9 +113,12 @@ class ImageListContent:
         self._one: PixelPart = part
 
     def start(self, samples: BatchRows) -> Pending:
-        """Submit the images of a batch's samples to the core."""
+        """Submit the images of a batch's samples to the core; their bytes are fetched ahead, step by step."""
         if self._ahead is not None:
             self._ahead.begin(samples.plan.step)
+        return self._submit(samples)
+
+    def _submit(self, samples: BatchRows) -> Pending:
         plan, owners = self._plan.images_of(
             replace(samples.plan, samples=samples.samples, passes=samples.passes, positions=samples.positions)
         )
@@ -134,6 +137,20 @@ class ImageListContent:
 
         `pending` is what `start` gave for the samples. `each` calls a function for rows, in parallel or not.
         """
+        contents = self._collect(samples, pending, each)
+        if self._ahead is not None:
+            self._ahead.end(samples.plan.step)
+        return contents
+
+    def take(self, rows: BatchRows, raws: Sequence[Sequence[bytes]]) -> list[Any]:
+        return self._collect(rows, self._submit(rows), lambda function, numbers: [function(row) for row in numbers])
+
+    def _collect(
+        self,
+        samples: BatchRows,
+        pending: Pending,
+        each: Callable[[Callable[[int], Any], Sequence[int]], Iterable[Any]],
+    ) -> list[SampleImages | SampleError]:
         rows = pending.rows
         assert isinstance(rows, ImageRows), "`start` has made them"
         job = pending.job
@@ -146,8 +163,6 @@ class ImageListContent:
         for row, error in zip(bad, repaired, strict=True):
             if error is not None:
                 errors.setdefault(int(rows.owners[row]), self._of_sample(rows, row, error, samples))
-        if self._ahead is not None:
-            self._ahead.end(samples.plan.step)
         counts = np.bincount(rows.owners, minlength=len(samples))
         first = np.cumsum(counts) - counts
         block = pending.memory[0] if pending.memory else np.empty(0, np.uint8)
@@ -161,9 +176,6 @@ class ImageListContent:
             for row in np.flatnonzero(counts == 0).tolist():
                 contents[row] = self._none(samples, row)
         return contents
-
-    def take(self, rows: BatchRows, raws: Sequence[Sequence[bytes]]) -> list[Any]:
-        return self.finish(rows, self.start(rows), lambda function, numbers: [function(row) for row in numbers])
 
     def _of_sample(self, rows: ImageRows, row: int, error: SampleError, samples: BatchRows) -> SampleError:
         """Return an image's error as that of its sample."""
