@@ -66,3 +66,18 @@ def test_a_store_gives_the_batches_of_the_local_files(store, tmp_path, write, so
             np.testing.assert_array_equal(mine["images"], theirs["images"])
     state = there.state_dict()
     there.load_state_dict(state)
+
+
+def test_a_bad_image_in_a_store_is_replaced_as_on_this_machine(store, tmp_path):
+    objects = manifest_of(tmp_path)
+    objects["2.1.jpg"] = objects["2.1.jpg"][:80]
+    (tmp_path / "2.1.jpg").write_bytes(objects["2.1.jpg"])
+    store.objects.update(objects)
+    fields = {"images": hr.Images(), "key": hr.Key()}
+    options = {"view": hr.RandomCrop(16), "batch_size": 2, "shuffle": True, "output": "numpy", "max_bad": 1.0}
+    here = hr.Loader(hr.open(tmp_path / "samples.jsonl"), fields, **options)
+    there = hr.Loader(hr.open("s3://bucket/samples.jsonl", store_options=store.options), fields, **options)
+    for mine, theirs in zip(there, here, strict=True):
+        assert mine["key"] == theirs["key"]
+        np.testing.assert_array_equal(mine["images"], theirs["images"])
+    assert there.stats().replaced == here.stats().replaced == 1
