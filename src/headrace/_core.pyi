@@ -398,6 +398,17 @@ class ImageDecoder:
 # --- batches (core/batch) ---
 
 class Limits:
+    """Upper bounds on what one image may cost. An image beyond one is a bad sample, named with the limit. Frozen.
+
+    `max_pixels` pixels of the image
+    `max_jpeg_scans` scans of a progressive JPEG
+    `max_png_chunk_bytes` bytes of a PNG chunk other than image data
+    `max_file_bytes` bytes of the file
+    `max_decode_bytes` memory of decoders that hold a whole image, for all threads of a loader together
+    `formats`    names of the formats that Pillow may decode; None: the usual ones
+    `max_decode_s` seconds of a decoder process, which decodes JPEG2000 and formats beyond the usual ones
+    """
+
     def __init__(
         self,
         *,
