@@ -141,23 +141,23 @@ def _default(parameter: inspect.Parameter) -> str:
 
 
 REFERENCE = {
-    "Loader": ("loader", "plan", "device", "_core"),
-    "Data": ("data",),
-    "Fields": ("fields",),
-    "Views": ("views",),
-    "Augmentation": ("augment", "fields.translation"),
-    "Drop-ins": ("dropins",),
-    "Modules": ("", "errors"),
+    "Loader": ["headrace.loader", "headrace._core"],
+    "Data": ["headrace.data"],
+    "Batches": ["headrace.plan", "headrace.device"],
+    "Fields": ["headrace.fields"],
+    "Views": ["headrace.views"],
+    "Augmentation": ["headrace.augment", "headrace.fields.translation"],
+    "Drop-ins": ["headrace.dropins"],
+    "Modules": ["headrace", "headrace.errors"],
 }
-"""Modules whose public names each section of the reference has; "" is for names that are modules."""
+"""Modules whose public names each section of the reference has."""
 
 
 def names() -> Iterator[str]:
     """Yield a section for each part of the reference, with each public name and the first sentence of its docstring."""
     for section, modules in REFERENCE.items():
-        homes = {f"headrace.{module}".rstrip(".") for module in modules}
         yield f"## {section}\n| name | |\n|---|---|\n"
-        for name in (name for name, home in headrace._HOMES.items() if home in homes):
+        for name in (name for module in modules for name, home in headrace._HOMES.items() if home == module):
             sentence = " ".join(re.split(r"(?<=\.)\s|\n\n", _docstring(name))[0].split())
             yield f"| `{name}` | {sentence} |\n"
         yield "\n"

@@ -15,7 +15,7 @@ import griffe
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-from site_pages import DOCS, FENCE, for_site, linked_files, listing, loose, reference, sections, site_page
+from site_pages import DOCS, FENCE, ROOT, for_site, linked_files, listing, loose, reference, sections, site_page
 
 log = logging.getLogger("mkdocs.plugins.site")
 MEMBERS = {"Loader", "Data", "Drop-ins", "Modules"}
@@ -50,6 +50,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
                 files.append(File.generated(config, uri, content=content))
                 PAGES[uri] = target
                 queue.append((target, content))
+    files.append(File.generated(config, "site.css", abs_src_path=str(ROOT / "scripts" / "site.css")))
     for section, names in reference().items():
         files.append(File.generated(config, _reference_page(section), content=_entries(section, names)))
     return files

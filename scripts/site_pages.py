@@ -43,7 +43,7 @@ def linked_files(page: Path, text: str) -> Iterator[Path]:
 
 
 def site_page(file: Path) -> str | None:
-    """Return the site's page for a file of the repository, relative to its root; None: copied as it is, as pictures are.
+    """Return the site's page for a file of the repository; None: it has none, as pictures, which are copied.
 
     A page of Markdown is itself. A folder and a Python file have a page that shows their content.
     """
