@@ -57,7 +57,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def _entries(section: str, names: list[str]) -> str:
-    options = "" if section in MEMBERS else "    options:\n      members: false\n"
+    options = "" if section in MEMBERS else "    options:\n      members: false\n      inherited_members: false\n"
     return f"# {section}\n\n" + "\n".join(f"::: headrace.{name}\n{options}" for name in names)
 
 
