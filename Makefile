@@ -20,7 +20,7 @@ ROUNDS ?= 3
 export PYTHONDONTWRITEBYTECODE :=
 DEMO_PHOTOS = $(if $(PHOTOS),--photos "$(PHOTOS)")
 
-.PHONY: help demo test test-long test-torch check format bench bench-peers bench-recipes gpu gpu-rehearsal fuzz build wheel wheel-test clean
+.PHONY: help demo test test-long test-torch check format bench bench-peers bench-recipes gpu gpu-rehearsal fuzz build wheel wheel-test docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ gpu: build ## every CUDA test and benchmark, into docs/benchmarks/gpu.md; withou
 gpu-rehearsal: build .cache/photos ## what of `make gpu` runs without CUDA: streams by a double, decoding on the CPU
 	$(BIN)/python benchmarks/gpu.py --rehearse
 
+docs: .cache/site/.tools ## the documentation as a site, in build/site; a broken link or anchor fails
+	NO_MKDOCS_2_WARNING=1 .cache/site/bin/mkdocs build --strict
+
 build: $(VENV)/.package ## the environment and the package, editable
 
 clean: ## remove what the targets above have made
@@ -105,6 +108,12 @@ $(VENV)/.package: $(VENV)/.tools $(NATIVE)
 # Only its bundled photographs are used, so its dependencies stay out. Without it the demo draws its own images.
 $(VENV)/.photographs: $(VENV)/.tools
 	if $(PIP) --no-deps scikit-image; then touch $@; fi
+
+# In an environment of its own: the site needs neither the package nor a compiler.
+.cache/site/.tools: scripts/site_requirements.txt
+	$${PYTHON:-python3} -m venv .cache/site
+	.cache/site/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	touch $@
 
 .cache/photos: | build $(VENV)/.photographs
 	$(BIN)/python benchmarks/make_photos.py $@ $(DEMO_PHOTOS)

@@ -1,4 +1,4 @@
-"""Write the generated parts of the pages: what declares a fact is the one place that describes it.
+"""Write the generated parts of the pages, and docs/llms.txt: what declares a fact is the one place that describes it.
 
 python scripts/generated_pages.py          # rewrite them
 python scripts/generated_pages.py --check  # say which differ, with status 1
@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import msgspec
+from site_pages import llms_txt
 
+import headrace
 from headrace import Loader
 from headrace.doctor.causes import all_causes
 from headrace.doctor.faults.fault_kinds import KINDS as FAULTS
@@ -138,8 +140,46 @@ def _default(parameter: inspect.Parameter) -> str:
     return f'`"{value}"`' if isinstance(value, str) else str(value)
 
 
+REFERENCE = {
+    "Loader": ["headrace.loader", "headrace._core"],
+    "Data": ["headrace.data"],
+    "Batches": ["headrace.plan", "headrace.device"],
+    "Fields": ["headrace.fields"],
+    "Views": ["headrace.views"],
+    "Augmentation": ["headrace.augment", "headrace.fields.translation"],
+    "Drop-ins": ["headrace.dropins"],
+    "Modules": ["headrace", "headrace.errors"],
+}
+"""Modules whose public names each section of the reference has."""
+
+
+def names() -> Iterator[str]:
+    """Yield a section for each part of the reference, with each public name and the first sentence of its docstring."""
+    for section, modules in REFERENCE.items():
+        yield f"## {section}\n| name | |\n|---|---|\n"
+        for name in (name for module in modules for name, home in headrace._HOMES.items() if home == module):
+            sentence = " ".join(re.split(r"(?<=\.)\s|\n\n", _docstring(name))[0].split())
+            yield f"| `{name}` | {sentence} |\n"
+        yield "\n"
+
+
+def _docstring(name: str) -> str:
+    """Return the docstring of a public name; for a native class, its stub's, and for a value, the text below it."""
+    value = getattr(headrace, name)
+    native = headrace._HOMES[name] == "headrace._core"
+    if not native and (inspect.ismodule(value) or inspect.isclass(value) or inspect.isfunction(value)):
+        return inspect.getdoc(value) or ""
+    source = Path(headrace.__file__).with_name("_core.pyi") if native else inspect.getsourcefile(type(value))
+    assert source is not None
+    (text,) = re.findall(
+        rf'^(?:class )?{name}\b[^\n]*\n *"""(.*?)"""', Path(source).read_text(), re.DOTALL | re.MULTILINE
+    )
+    return inspect.cleandoc(text)
+
+
 PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "arguments": loader_arguments,
+    "names": names,
     "records": records,
     "session": session,
     "remedies": remedies,
@@ -156,11 +196,18 @@ def written(text: str) -> str:
     return PART.sub(lambda found: found[1] + "".join(PARTS[found[2]]()) + found[3], text)
 
 
+def outdated() -> dict[Path, str]:
+    """Return the files that are out of date, with their text as it is to be."""
+    texts = {page: written(page.read_text()) for page in sorted(PAGES.rglob("*.md"))}
+    texts[PAGES / "llms.txt"] = llms_txt()
+    return {page: text for page, text in texts.items() if not page.exists() or page.read_text() != text}
+
+
 def main() -> int:
-    differing = [page for page in sorted(PAGES.rglob("*.md")) if written(page.read_text()) != page.read_text()]
-    for page in differing:
+    differing = outdated()
+    for page, text in differing.items():
         if "--check" not in sys.argv:
-            page.write_text(written(page.read_text()))
+            page.write_text(text)
         print(page)
     return int("--check" in sys.argv and bool(differing))
 

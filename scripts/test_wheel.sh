@@ -17,7 +17,7 @@ shift
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-cp -r tests docs benchmarks examples scripts pyproject.toml "$work"
+cp -r ./*.md tests docs benchmarks examples scripts pyproject.toml "$work"
 "$python" -m venv "$work/venv"
 install=("$work/venv/bin/pip" install --quiet --disable-pip-version-check --only-binary :all:)
 "${install[@]}" "$wheel"

@@ -401,16 +401,27 @@ class ImageDecoder:
 # --- batches (core/batch) ---
 
 class Limits:
+    """Upper bounds on what one image may cost. An image beyond one is a bad sample, named with the limit. Frozen.
+
+    `max_pixels`  height x width
+    `max_jpeg_scans`  scans of a progressive JPEG
+    `max_png_chunk_bytes`  bytes of a PNG chunk other than image data
+    `max_file_bytes`  bytes of the file
+    `max_decode_bytes`  memory of decoders that hold a complete image, shared by all threads of a loader
+    `formats`  formats that Pillow may decode, by its names; None: the usual ones
+    `max_decode_s`  seconds of a decoder process, which decodes JPEG 2000 and formats beyond the usual ones
+    """
+
     def __init__(
         self,
         *,
-        max_pixels: int = ...,
-        max_jpeg_scans: int = ...,
-        max_png_chunk_bytes: int = ...,
-        max_file_bytes: int = ...,
-        max_decode_bytes: int = ...,
-        formats: Sequence[str] | None = ...,
-        max_decode_s: float = ...,
+        max_pixels: int = 178_956_970,
+        max_jpeg_scans: int = 100,
+        max_png_chunk_bytes: int = 67_108_864,
+        max_file_bytes: int = 1_073_741_824,
+        max_decode_bytes: int = 2_147_483_648,
+        formats: Sequence[str] | None = None,
+        max_decode_s: float = 30.0,
     ) -> None: ...
     @property
     def max_pixels(self) -> int: ...

@@ -1,20 +1,32 @@
-"""The tutorial of the doctor: its commands parse with the present options, and its script takes its module."""
+"""The tutorial and the skill: commands parse with the present options, a script takes its module, JSON has the keys."""
 
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shlex
 from pathlib import Path
 
 import pytest
 from file_trees import git_apply
+from made_prescriptions import made, prescribed
+from made_sessions import MadeRun
 from typer.main import get_command
 
+from headrace.doctor.causes import diagnose
+from headrace.doctor.report import document
+from headrace.doctor.session.model import LoaderTrial
 from headrace.tools.command_line import app
 
-TUTORIAL = (Path(__file__).parents[2] / "docs" / "doctor" / "tutorial.md").read_text()
-COMMANDS = re.findall(r"^\$ headrace (.+)$", TUTORIAL, re.MULTILINE)
+DOCS = Path(__file__).parents[2] / "docs"
+TUTORIAL = (DOCS / "doctor" / "tutorial.md").read_text()
+SKILL = (DOCS / "skill" / "SKILL.md").read_text()
+COMMANDS = [
+    *re.findall(r"^\$ headrace (.+)$", TUTORIAL, re.MULTILINE),
+    *re.findall(r"^headrace (.+)$", SKILL, re.MULTILINE),
+    *re.findall(r"`headrace (doctor [^`]+)`", SKILL),
+]
 
 
 def blocks(kind: str) -> list[str]:
@@ -53,3 +65,21 @@ def test_the_script_takes_the_module(tmp_path: Path) -> None:
     ast.parse((tmp_path / "train.py").read_text())
     names = {one.name for one in ast.parse(module).body if hasattr(one, "name")}
     assert names == {"make_loader", "batches", "make_dataloader"}
+
+
+def test_the_report_has_the_keys_of_the_skill() -> None:
+    session = made(MadeRun(stages={"decode:Pillow load": 8_000}))
+    session.loader_trial = LoaderTrial("measured")
+    report = json.loads(document(session, diagnose(session), prescribed(session)))
+    (table,) = re.findall(r"^\| key \|.*\n((?:\|.*\n)+)", SKILL, re.MULTILINE)
+    keys = [key for row in table.splitlines() for key in re.findall(r"`([\w.\[\]]+)`", row.split("|")[1])]
+    assert len(keys) == 9
+    for key in keys:
+        value = report
+        for part in key.replace("[0]", "[]").split("."):
+            value = value[part.removesuffix("[]")]
+            value = value[0] if part.endswith("[]") else value
+    remedies = report["prescription"]["remedies"]
+    assert {"code", "helps", "why", "prediction", "costs", "degree"} <= set(remedies[0])
+    predicted = next(remedy["prediction"] for remedy in remedies if remedy["prediction"] is not None)
+    assert {"step_us", "low_us", "high_us"} <= set(predicted)
