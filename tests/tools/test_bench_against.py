@@ -155,6 +155,13 @@ def test_a_module_that_lacks_something_itself_says_what(yours: Path) -> None:
         next(against_batch_sizes(settings("lacking:make"), 0))
 
 
+def test_a_module_that_exits_when_it_is_imported_is_named(yours: Path) -> None:
+    (yours / "program.py").write_text("import argparse\nask = argparse.ArgumentParser()\nask.add_argument('path')\n"
+                                      "ask.parse_args([])\n")  # fmt: skip
+    with pytest.raises(HeadraceError, match=r"--against program:make: expected a module that can be imported"):
+        next(against_batch_sizes(settings("program:make"), 0))
+
+
 @pytest.mark.long
 def test_its_own_error_is_shown_with_where_it_was_raised(yours: Path) -> None:
     with pytest.raises(HeadraceError) as raised:

@@ -87,6 +87,11 @@ def factory_of(against: str, *, option: str = "--against") -> Callable[..., Any]
             f"{option} {against}: expected a module {module_name} that can be imported from {os.getcwd()}, and there "
             f"is none. Run this in the folder that holds it, or set PYTHONPATH."
         ) from None
+    except SystemExit as error:
+        raise HeadraceError(
+            f"{option} {against}: expected a module that can be imported, got its exit with {error.code!r}. Move what "
+            "runs the program below `if __name__ == '__main__':`."
+        ) from None
     factory = getattr(module, name, None)
     if factory is None:
         own = {found for found, value in vars(module).items() if getattr(value, "__module__", None) == module_name}
