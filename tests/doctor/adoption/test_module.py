@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from headrace.compare import Judgement
 from headrace.doctor.adoption import LoaderRecipe, files_beside, module_text
-from headrace.doctor.adoption.comparison import judged
+from headrace.doctor.adoption.comparison import judged, script_loader
 from headrace.doctor.adoption.recipe import write_files
 from headrace.doctor.explain.look import read_look
 from headrace.doctor.probe.look.value_look import look_at_values
@@ -243,3 +243,19 @@ def test_few_samples_of_a_drawn_image_differ_by_their_range(factor: float, expec
 def test_a_missing_array_and_one_too_many_are_different(tmp_path: Path) -> None:
     found = compared(tmp_path, depth=lambda one: np.zeros((1, 4), np.float32))
     assert [(one.code, one.leaf) for one in found.differences] == [("leaves", "depth")]
+
+
+def test_a_script_with_a_loader_as_a_dataloader_gives_its_batches(tmp_path, monkeypatch):
+    """Not those of the Loader inside, whose structure is another; a pass without autograd is an evaluation."""
+    (tmp_path / "train.py").write_text(
+        "import torch, headrace as hr\n"
+        "inner = hr.Loader({'label': [1, 2, 3, 4]}, {'label': hr.Label()}, batch_size=2)\n"
+        "loader = inner.as_dataloader(lambda batches: ((batch['label'],) for batch in batches))\n"
+        "with torch.no_grad():\n"
+        "    assert len(list(loader)) == 2\n"
+        "for labels, in loader:\n"
+        "    pass\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    (first, _) = script_loader(["train.py"])
+    assert [labels.tolist() for labels in first] == [[1, 2]]

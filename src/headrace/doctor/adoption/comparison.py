@@ -6,7 +6,7 @@ import os
 import runpy
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -160,24 +160,29 @@ class _LoaderFoundError(BaseException):
 def script_loader(script: Sequence[str]) -> DataLoader[Any] | hr.Loader:
     """Run a script up to its first training pass over a DataLoader or a Loader, and return that loader.
 
-    A pass over a DataLoader that begins with autograd off is an evaluation.
-    `script` is the command line after `python`. Raises UsageError if the script ends first.
+    A pass that begins with autograd off is an evaluation. `script` is the command line after `python`. Raises
+    UsageError if the script ends first.
     """
     import torch
     from torch.utils.data import DataLoader
 
-    original = DataLoader.__iter__
+    from headrace.loader import LoaderDataLoader
+
     found: list[DataLoader[Any] | hr.Loader] = []
 
-    def leave(loader: DataLoader[Any] | hr.Loader) -> Any:
-        found.append(loader)
-        raise _LoaderFoundError
+    def begin_of(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def begin(loader: Any) -> Any:
+            if not torch.is_grad_enabled():
+                return original(loader)
+            found.append(loader)
+            raise _LoaderFoundError
 
-    def begin(loader: DataLoader[Any]) -> Any:
-        return leave(loader) if torch.is_grad_enabled() else original(loader)
+        return begin
 
     try:
-        with patch.object(DataLoader, "__iter__", begin), patch.object(hr.Loader, "__iter__", leave):
+        with ExitStack() as patches:
+            for kind in (DataLoader, LoaderDataLoader, hr.Loader):  # the second iterates over one of the third
+                patches.enter_context(patch.object(kind, "__iter__", begin_of(kind.__iter__)))
             _run(list(script))
     except SystemExit as error:
         if found:
