@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import platform
 import random
 import resource
 import signal
@@ -354,3 +355,19 @@ def _jpeg() -> bytes:
     target = io.BytesIO()
     Image.fromarray(np.random.default_rng(1).integers(0, 256, (40, 60, 3), np.uint8)).save(target, "JPEG")
     return target.getvalue()
+
+
+def test_facts_of_the_system_for_a_bug_report():
+    done = CliRunner().invoke(app, ["info", "--system", "--json", "-"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["headrace"] == hr.__version__
+    assert found["python"] == platform.python_version()
+    assert found["cores"] == len(os.sched_getaffinity(0))
+    assert "scalar" in found["instruction sets"]
+
+
+@pytest.mark.parametrize("arguments", [["info"], ["info", "folder", "--system"]])
+def test_info_takes_a_pack_or_the_system(arguments):
+    with pytest.raises(UsageError, match="--system"):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)

@@ -124,8 +124,13 @@ def verify(folder: Folder, *, endpoint: Endpoint = None, profile: Profile = None
 
 
 def info(
-    folder: Folder,
+    folder: Annotated[
+        str | None, typer.Argument(help="Folder of the pack, or its address in a store.", show_default=False)
+    ] = None,
     *,
+    system: Annotated[
+        bool, typer.Option("--system", help="Print versions, cores and instruction sets, for a bug report.")
+    ] = False,
     alike: Annotated[
         bool, typer.Option("--near-duplicates", help="Also decode all images, and list those that look alike.")
     ] = False,
@@ -134,6 +139,13 @@ def info(
     json: Json = None,
 ) -> None:
     """Summarise a pack: samples, bytes, columns, options, and the samples left out."""
+    if system == (folder is not None):
+        raise UsageError(f"info: expected the folder of a pack or --system, got {'both' if system else 'neither'}")
+    if folder is None:
+        found = system_facts()
+        say(console_for(json), (f"{name}: {value}" for name, value in found.items()))
+        write_json(json, found)
+        return
     from headrace.pack import describe
 
     stores = store_options(endpoint, profile)
@@ -145,6 +157,24 @@ def info(
         groups = document["near_duplicates"] = _alike_in(folder, stores)
         say(console, [f"{len(groups):,} groups of images that look alike:", *map("  {}".format, map(" ".join, groups))])
     write_json(json, document)
+
+
+def system_facts() -> dict[str, object]:
+    """Return versions, cores and instruction sets of this machine, as a bug report needs them."""
+    from headrace import _core
+    from headrace.tools.bench.comparison import environment
+
+    here = environment()
+    versions = {name: version or "none" for name, version in here.packages.items()}
+    return {
+        **versions,
+        "python": here.python,
+        "system": here.system,
+        "cpu": here.cpu or "unknown",
+        "cores": here.cores,
+        "instruction sets": f"{', '.join(_core.levels())}; best: {_core.best_level()}",
+        "codecs": here.codecs,
+    }
 
 
 def _alike_in(folder: str, stores: dict[str, str]) -> list[list[str]]:
