@@ -34,9 +34,11 @@ def named_loader(name: str, option: str) -> Iterator[Any]:
     from headrace.doctor.adoption import script_loader
     from headrace.doctor.attach import trackers_offline
     from headrace.doctor.session import session_folder
+    from headrace.loader import Loader, LoaderDataLoader
 
+    # The DataLoader of `as_dataloader` iterates over a Loader, whose batches have another structure.
     with session_folder() as folder, trackers_offline(folder.settings):
-        yield script_loader(words)
+        yield script_loader(words, (LoaderDataLoader, Loader))
 
 
 def _functions(script: Path) -> set[str]:

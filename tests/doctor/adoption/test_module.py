@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
+import headrace as hr
 from headrace.compare import Judgement
 from headrace.doctor.adoption import LoaderRecipe, files_beside, module_text
 from headrace.doctor.adoption.comparison import judged, script_loader
@@ -24,6 +25,7 @@ from headrace.doctor.explain.look import read_look
 from headrace.doctor.probe.look.value_look import look_at_values
 from headrace.doctor.session.after_run import AdoptedPart
 from headrace.errors import UsageError
+from headrace.loader import LoaderDataLoader
 
 HOSTILE = 'a"""b\'\n\\"; import os\u2028os.system("x") # \x1b[2J'
 
@@ -257,5 +259,5 @@ def test_a_script_with_a_loader_as_a_dataloader_gives_its_batches(tmp_path, monk
         "    pass\n"
     )
     monkeypatch.chdir(tmp_path)
-    (first, _) = script_loader(["train.py"])
+    (first, _) = script_loader(["train.py"], (LoaderDataLoader, hr.Loader))
     assert [labels.tolist() for labels in first] == [[1, 2]]

@@ -20,7 +20,7 @@ from headrace.doctor.explain.look import Look, LookedSample, path_text
 from headrace.errors import UsageError
 
 if TYPE_CHECKING:
-    from torch.utils.data import DataLoader
+    pass
 
 KEY = " sample"
 """Leaf that pairs the samples of both loaders."""
@@ -157,8 +157,8 @@ class _LoaderFoundError(BaseException):
     """Signal that the script has begun to iterate the wanted loader. No handler of the script catches it."""
 
 
-def script_loader(script: Sequence[str]) -> DataLoader[Any] | hr.Loader:
-    """Run a script up to its first training pass over a DataLoader or a Loader, and return that loader.
+def script_loader(script: Sequence[str], kinds: Sequence[type]) -> Any:
+    """Run a script up to its first training pass over a DataLoader or a loader of `kinds`, and return that loader.
 
     A pass that begins with autograd off is an evaluation. `script` is the command line after `python`. Raises
     UsageError if the script ends first.
@@ -166,9 +166,7 @@ def script_loader(script: Sequence[str]) -> DataLoader[Any] | hr.Loader:
     import torch
     from torch.utils.data import DataLoader
 
-    from headrace.loader import LoaderDataLoader
-
-    found: list[DataLoader[Any] | hr.Loader] = []
+    found: list[Any] = []
 
     def begin_of(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def begin(loader: Any) -> Any:
@@ -181,8 +179,8 @@ def script_loader(script: Sequence[str]) -> DataLoader[Any] | hr.Loader:
 
     try:
         with ExitStack() as patches:
-            for kind in (DataLoader, LoaderDataLoader, hr.Loader):  # the second iterates over one of the third
-                patches.enter_context(patch.object(kind, "__iter__", begin_of(kind.__iter__)))
+            for kind in (DataLoader, *kinds):
+                patches.enter_context(patch.object(kind, "__iter__", begin_of(kind.__iter__)))  # type: ignore[attr-defined]
             _run(list(script))
     except SystemExit as error:
         if found:
