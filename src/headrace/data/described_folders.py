@@ -6,6 +6,7 @@ import glob
 import os
 from collections.abc import Mapping
 from functools import partial
+from itertools import islice
 
 from headrace.data.open_arguments import OpenableSource, OpenArguments, root_of
 from headrace.data.remote.listing import Listing
@@ -23,10 +24,11 @@ _TAKES = ("columns", "cache", "classes")
 
 def described_folder(folder: str, given: OpenArguments) -> OpenableSource | None:
     """Return the source in an absolute folder; None if nothing describes it. Raises UsageError for several splits."""
-    here = sorted(os.listdir(folder))
+    with os.scandir(folder) as entries:  # a folder may have millions of files, which are listed later
+        here = sorted(entry.name for entry in islice(entries, _MOST_SPLITS + 1))
     splits = [f"{name}/{INDEX_NAME}" for name in here] if len(here) <= _MOST_SPLITS else []
     names = [name for name in (INDEX_NAME, *splits) if os.path.isfile(os.path.join(folder, name))]
-    if "meta" in here:
+    if os.path.isfile(os.path.join(folder, INFO)):
         names += [name for pattern in ("meta/*", "data/*/*") for name in glob.glob(pattern, root_dir=folder)]
     return _described(folder, {name: os.path.join(folder, name) for name in names}, given)
 
