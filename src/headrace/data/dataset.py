@@ -382,10 +382,7 @@ class Dataset:
 
     def _read_list(self, name: str, column: BytesListColumn, base_id: int) -> list[bytes | None]:
         """Return the bytes of each item of a sample's list."""
-        items, root = column.items, self.table.root
-        if not isinstance(items, ByteColumn):
-            assert root is not None, "texts of a list of bytes name files"
-            items = root.column(items.strings)
+        items = self.table.items_of(name)
         first, last = column.offsets[base_id : base_id + 2].tolist()
         return [self._read(name, items, number) for number in range(first, last)]
 

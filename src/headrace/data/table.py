@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from headrace.data.columns import ByteColumn, Column, ListColumn, TextColumn
+from headrace.data.columns import ByteColumn, BytesListColumn, Column, ListColumn, TextColumn
 from headrace.data.location import MISSING
 from headrace.data.storage.strings import Ints, Strings
 from headrace.errors import ChangedError, HeadraceError, NotFoundError, OutsideRootError, ReadError, UsageError
@@ -135,6 +135,17 @@ class SampleTable:
         names = ", ".join(key for key in self.columns if self.has_bytes(key))
         got = f"a column of {column.kind}s" if column is not None else "no such column"
         raise UsageError(f"expected the name of a column of bytes ({names}), got {name!r}: {got} in {self.source}")
+
+    def items_of(self, name: str) -> ByteColumn:
+        """Return the values of a column of lists of bytes, by their number among all."""
+        column = self.columns[name]
+        assert isinstance(column, BytesListColumn), "other columns have no lists of bytes"
+        if isinstance(column.items, ByteColumn):
+            return column.items
+        assert self.root is not None, "texts of a list of bytes name files"
+        if name not in self._named:  # a root looks at all paths
+            self._named[name] = self.root.column(column.items.strings)
+        return self._named[name]
 
     def with_column(self, name: str, column: Column) -> SampleTable:
         """Return these samples with an added or replaced column."""
