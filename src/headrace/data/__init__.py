@@ -30,6 +30,7 @@ from headrace.data.columns import (
     RangeColumn,
     TextColumn,
     ValueColumn,
+    numbers_in_ranges,
 )
 from headrace.data.content_pins import ContentPins, pin_content
 from headrace.data.dataset import Dataset

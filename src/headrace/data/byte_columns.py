@@ -25,6 +25,8 @@ from headrace.data.columns import (
     NamedFileColumn,
     RangeColumn,
     TextColumn,
+    numbers_in_ranges,
+    offsets_of,
 )
 from headrace.data.location import ABSENT, MISSING, ColumnFiles, ListedObjects, Location, Version
 from headrace.data.storage.file_writing import write_all
@@ -210,7 +212,7 @@ class ByteRanges(NamedTuple):
         if self.counts is None:
             return rows
         counts, first = self.counts[rows], (np.cumsum(self.counts) - self.counts)[rows]
-        return np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        return numbers_in_ranges(first, counts)
 
     def take(self, rows: Ints) -> ByteRanges:
         values = self.values_of(rows)
@@ -246,20 +248,20 @@ class RowFiles(ColumnFiles):
         return None if number in self.in_memory else super().content_name(number)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(RowFiles.of, beside_objects=self.is_remote), (self.given(),)
+        return partial(RowFiles.of, beside_objects=self.is_remote), (self.sources(),)
 
     def beside_objects(self) -> RowFiles:
         """Return the same files for a column that also has other objects."""
-        return self if self.is_remote else RowFiles.of(self.given(), beside_objects=True)
+        return self if self.is_remote else RowFiles.of(self.sources(), beside_objects=True)
 
-    def given(self) -> list[ValuesFile]:
+    def sources(self) -> list[ValuesFile]:
         """Return the files as `of` takes them."""
-        given: list[ValuesFile] = []
+        sources: list[ValuesFile] = []
         for number in range(len(self.names)):
             stored = self.object(number)
             local = self.in_memory.get(number, os.fsdecode(self.names.bytes(number)))
-            given.append(local if stored is None else stored)
-        return given
+            sources.append(local if stored is None else stored)
+        return sources
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -328,10 +330,9 @@ def column_of_values(
     bytes and others name members of archives.
     """
     if values.counts is not None:
-        offsets = np.concatenate([[0], np.cumsum(values.counts)]).astype(np.int64)
         items = column_of_values(name, files, path_id, values._replace(counts=None), root)
         assert isinstance(items, ByteColumn | TextColumn)
-        return BytesListColumn(offsets, items)
+        return BytesListColumn(offsets_of(values.counts), items)
     inside = RangeColumn(files, path_id, values.offset, values.length, None)
     if values.paths is None:
         return inside
@@ -373,15 +374,12 @@ def digest_with_bytes(held: str, columns: Mapping[str, Column]) -> str:
     for name, column in sorted(columns.items()):
         if isinstance(column, ByteColumn | BytesListColumn):
             arrays = [(b"" if array is None else array.astype(dtype).tobytes()) for array, dtype in column.parts()]
-            values = column.items if isinstance(column, BytesListColumn) else column
-            if not isinstance(values, ByteColumn):
-                state.update(json.dumps([name, *map(len, arrays)]).encode())
-                for array in arrays:
-                    state.update(array)
-                continue
             rows = int(column.offsets[-1]) if isinstance(column, BytesListColumn) else len(arrays[0]) // 8
+            values = column.items if isinstance(column, BytesListColumn) else column
             inside = values.inside if isinstance(values, BytesOrFiles) else values
-            content = [] if inside.names_content else content_sample(rows, inside)
+            content = []
+            if isinstance(inside, ByteColumn) and not inside.names_content:
+                content = content_sample(rows, inside)
             state.update(json.dumps([name, *map(len, arrays), content]).encode())
             for array in arrays:
                 state.update(array)

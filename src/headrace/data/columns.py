@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
@@ -22,6 +22,18 @@ ColumnPart: TypeAlias = tuple[npt.NDArray[np.generic] | None, str]
 
 KEY = "__key__"
 """Name of the key column, which every dataset has, as in `ds[i]` and WebDataset."""
+
+
+def offsets_of(counts: Sequence[int] | Ints) -> npt.NDArray[np.int64]:
+    """Return where each list begins among the items of all, and their end: int64[n + 1]."""
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def numbers_in_ranges(first: Ints, counts: Ints) -> Ints:
+    """Return the numbers of ranges one after another: `counts[i]` of them from `first[i]` on."""
+    numbers: Ints = np.repeat(first - np.cumsum(counts) + counts, counts)
+    numbers += np.arange(len(numbers))
+    return numbers
 
 
 class DescribedColumn:
@@ -214,13 +226,13 @@ class ListColumn(DescribedColumn):
 
     def _items_of(self, ids: Ints) -> tuple[Any, Ints]:
         start, counts = self.ranges(ids)
-        which = np.repeat(start - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        which = numbers_in_ranges(start, counts)
         return (self.items.take(which) if isinstance(self.items, Strings) else self.items[which]), counts
 
     def rows(self, ids: Ints) -> ListColumn:
         """Return the column of these samples alone, in memory. Raises ChangedError."""
         items, counts = self._items_of(ids)
-        return ListColumn(np.concatenate([[0], np.cumsum(counts)]).astype(np.uint64), items, self.classes)
+        return ListColumn(offsets_of(counts).astype(np.uint64), items, self.classes)
 
     def ranges(self, ids: Ints) -> tuple[Ints, Ints]:
         """Return each list's first index in `items`, and its length. Raises ChangedError."""

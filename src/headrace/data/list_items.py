@@ -10,13 +10,22 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace.data.byte_columns import RowFiles
-from headrace.data.columns import ByteColumn, BytesListColumn, Column, ColumnPart, FileColumn, ListColumn, TextColumn
+from headrace.data.columns import (
+    ByteColumn,
+    BytesListColumn,
+    Column,
+    ColumnPart,
+    FileColumn,
+    ListColumn,
+    TextColumn,
+    offsets_of,
+)
 from headrace.data.dataset import Dataset
 from headrace.data.location import ABSENT, ColumnFiles, Location, ZipLocation
 from headrace.data.storage.strings import Ints, StringColumn, Strings
@@ -28,6 +37,8 @@ ITEM = "item"
 """Name of the column of items."""
 _PATTERN = re.compile(r"[*?\[]")
 _DIGITS = re.compile(r"(\d+)")
+Lists: TypeAlias = "tuple[npt.NDArray[np.int64], ByteColumn | TextColumn]"
+"""Offsets and values of lists."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +79,8 @@ def items_of_lists(table: SampleTable, source: str, place: str) -> ListItems:
         source = f"{glob.escape(source)}.[0-9]*"
     if column is None and _PATTERN.search(source):
         offsets, items = _matching(table, source, place)
-    elif isinstance(column, BytesListColumn):
-        offsets, items = column.offsets, column.items
-    elif isinstance(column, ListColumn) and isinstance(column.items, Strings) and table.root is not None:
-        offsets, items = np.asarray(column.offsets).astype(np.int64), TextColumn(column.items)
+    elif (lists := _lists_in(table, column)) is not None:
+        offsets, items = lists
     elif isinstance(column, TextColumn) and table.root is not None:
         offsets, items = _of_texts(table, source, column, place)
     else:
@@ -80,8 +89,20 @@ def items_of_lists(table: SampleTable, source: str, place: str) -> ListItems:
             f"{place}: expected lists of images or of their paths, or a pattern of columns, got {source!r}: {got} in "
             f"{table.source}; it has {', '.join(table.columns)}. For one image a sample, use hr.Image()"
         )
-    samples = SampleTable(table.source, ItemKeys(table.keys, offsets), {ITEM: items}, {}, root=table.root)
-    return ListItems(offsets, Dataset(samples))
+    return ListItems(offsets, Dataset(_as_samples(table, offsets, items)))
+
+
+def _lists_in(table: SampleTable, column: Column | None) -> Lists | None:
+    """Return the offsets and the values of a column of lists of bytes, or of texts that may name files; else None."""
+    if isinstance(column, BytesListColumn):
+        return column.offsets, column.items
+    if isinstance(column, ListColumn) and isinstance(column.items, Strings) and table.root is not None:
+        return np.asarray(column.offsets).astype(np.int64), TextColumn(column.items)
+    return None
+
+
+def _as_samples(table: SampleTable, offsets: npt.NDArray[np.int64], items: ByteColumn | TextColumn) -> SampleTable:
+    return SampleTable(table.source, ItemKeys(table.keys, offsets), {ITEM: items}, {}, root=table.root)
 
 
 def unlisted(dataset: Dataset) -> Dataset:
@@ -91,11 +112,11 @@ def unlisted(dataset: Dataset) -> Dataset:
     """
     table, columns = dataset.table, dict[str, Column]()
     for name, column in dataset.columns.items():
-        items = _listed(table, column)
-        if items is None:
+        lists = _lists_in(table, column)
+        if lists is None or (isinstance(column, ListColumn) and not _names_files(_as_samples(table, *lists))):
             columns[name] = column
             continue
-        offsets, values = items
+        offsets, values = lists
         for place in range(int(np.diff(offsets).max(initial=0))):
             columns[f"{name}.{place}"] = _numbered(offsets, values, place)
     if columns.keys() == dataset.columns.keys():
@@ -103,19 +124,12 @@ def unlisted(dataset: Dataset) -> Dataset:
     return replace(dataset, table=replace(table, columns=columns, known_digest=None, again=None))
 
 
-def _listed(table: SampleTable, column: Column) -> tuple[npt.NDArray[np.int64], ByteColumn | TextColumn] | None:
-    """Return the offsets and the values of a column of lists of images; None for another column."""
-    if isinstance(column, BytesListColumn):
-        return column.offsets, column.items
-    if not isinstance(column, ListColumn) or not isinstance(column.items, Strings) or table.root is None:
-        return None
-    offsets = np.asarray(column.offsets).astype(np.int64)
-    texts = TextColumn(column.items)
-    samples = SampleTable(table.source, ItemKeys(table.keys, offsets), {ITEM: texts}, {}, root=table.root)
+def _names_files(items: SampleTable) -> bool:
+    """Return True for texts of which a few name files."""
     try:
-        return (offsets, texts) if expect_files(samples, ITEM) else None
+        return expect_files(items, ITEM)
     except (NotFoundError, OutsideRootError):
-        return None
+        return False
 
 
 def _numbered(offsets: npt.NDArray[np.int64], items: ByteColumn | TextColumn, place: int) -> Column:
@@ -159,16 +173,12 @@ def natural(name: str) -> list[tuple[int, str | int]]:
     return [(1, int(part)) if part.isdigit() else (0, part) for part in _DIGITS.split(name) if part]
 
 
-def _offsets(counts: Sequence[int] | Ints) -> npt.NDArray[np.int64]:
-    return np.concatenate([[0], np.cumsum(np.asarray(counts, np.int64))]).astype(np.int64)
-
-
 def _of_texts(table: SampleTable, source: str, column: TextColumn, place: str) -> tuple[Ints, TextColumn]:
     texts = list(column.strings)
     first = next((text for text in texts if text.strip()), "")
     lists = _json_lists(texts, source, place) if first.lstrip().startswith("[") else _folders(table, source, texts)
     paths = StringColumn.from_list(path for each in lists for path in each)
-    return _offsets([len(each) for each in lists]), TextColumn(paths)
+    return offsets_of([len(each) for each in lists]), TextColumn(paths)
 
 
 def _json_lists(texts: Sequence[str], source: str, place: str) -> list[list[str]]:
@@ -241,11 +251,12 @@ def _matching(table: SampleTable, pattern: str, place: str) -> tuple[Ints, ByteC
             f"{place}: expected columns of images, or of their paths, for {pattern!r}, got "
             + ", ".join(f"{name!r} of {column.kind}s" for name, column in zip(names, columns, strict=True))
         )
-    offsets, owners, turns = _layout(np.stack([_present(column, len(table)) for column in byte_columns], axis=1))
     if all(isinstance(column, FileColumn) for column in byte_columns):
         paths = [_paths(column, len(table)) for column in byte_columns]
+        offsets, owners, turns = _layout(np.array([list(map(bool, row)) for row in zip(*paths, strict=True)]))
         chosen = (paths[turn][owner] for turn, owner in zip(turns.tolist(), owners.tolist(), strict=True))
         return offsets, FileColumn(ColumnFiles("/", StringColumn.from_list(chosen), archives=False))
+    offsets, owners, turns = _layout(np.stack([_present(column, len(table)) for column in byte_columns], axis=1))
     try:
         return offsets, InterleavedColumn.of(byte_columns, turns, owners)
     except ValueError as error:
@@ -255,13 +266,11 @@ def _matching(table: SampleTable, pattern: str, place: str) -> tuple[Ints, ByteC
 def _layout(present: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], Ints, Ints]:
     """Return the offsets of lists of present values [samples, columns], and each value's sample and column."""
     owners, turns = np.nonzero(present)
-    return _offsets(present.sum(axis=1)), owners, turns
+    return offsets_of(present.sum(axis=1)), owners, turns
 
 
 def _present(column: ByteColumn, count: int) -> npt.NDArray[np.bool_]:
     """Return a mask of the samples that have a value; a value that is null counts as missing."""
-    if isinstance(column, FileColumn):
-        return np.array([bool(path) for path in _paths(column, count)], np.bool_)
     at = column.locate(np.arange(count))
     if at.packed is not None or at.files is not None or at.length is None:
         raise UsageError(
@@ -301,7 +310,7 @@ class InterleavedColumn(ByteColumn):
         rows = [column.files for column in columns if isinstance(column.files, RowFiles)]
         if len(rows) < len(columns):
             raise ValueError(", ".join(type(column).__name__ for column in columns))
-        return cls(columns, turns, owners, RowFiles.of([file for each in rows for file in each.given()]))
+        return cls(columns, turns, owners, RowFiles.of([file for each in rows for file in each.sources()]))
 
     def locate(self, ids: Ints) -> Location:
         turns, owners = self.turns[ids], self.owners[ids]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.data import numbers_in_ranges
 from headrace.plan.bucket_members import Allocate
 from headrace.plan.step_views import Ints
 
@@ -151,7 +152,7 @@ def _patterns(groups: list[tuple[int, _Held | None]], sizes: Ints) -> Patterns:
         first_place=_sums(places)[:-1],
         places=np.array(places, np.int64),
         classes=classes.repeat(times),
-        first=(firsts - np.cumsum(times) + times).repeat(times) + np.arange(times.sum()),
+        first=numbers_in_ranges(firsts, times),
         times=times.repeat(times),
     )
 

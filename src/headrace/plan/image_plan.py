@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace.data import Dataset
+from headrace.data import Dataset, numbers_in_ranges
 from headrace.fields import Images
 from headrace.plan.draws import uniform_numbers
 from headrace.plan.mixture import SourceBatches
@@ -51,7 +51,7 @@ class ImagePlan(SourceBatches):
         count = self.field.count
         if count is None:
             rows = np.repeat(np.arange(len(samples)), sizes)
-            return np.arange(len(rows)) + (first - np.cumsum(sizes) + sizes)[rows], rows
+            return numbers_in_ranges(first, sizes), rows
         some = np.flatnonzero(sizes)
         ids = self.dataset.draw_ids(samples[some])
         chosen = self._chosen(sizes[some], ids, passes[some], _core.hash64(key, self.stream))

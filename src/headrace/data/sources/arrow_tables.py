@@ -21,7 +21,7 @@ from headrace.data.byte_columns import (
     column_of_values,
     join_values,
 )
-from headrace.data.columns import ByteColumn, BytesListColumn, Column, RangeColumn
+from headrace.data.columns import ByteColumn, BytesListColumn, Column, RangeColumn, offsets_of
 from headrace.data.location import ABSENT, ColumnFiles
 from headrace.data.storage.open_file import OpenFile, unreadable
 from headrace.data.storage.strings import Ints, NumberKeys, StringColumn
@@ -331,4 +331,4 @@ def _saved_byte_column(arrow: Sequence[ArrowFile], files: ColumnFiles, name: str
     column = RangeColumn(files, path_id, values.offset, values.length, None)
     if values.counts is None:
         return column
-    return BytesListColumn(np.concatenate([[0], np.cumsum(values.counts)]).astype(np.int64), column)
+    return BytesListColumn(offsets_of(values.counts), column)

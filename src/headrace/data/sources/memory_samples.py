@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from headrace.data.array_columns import Layout, array_in_memory, npy_header, with_channels_last
 from headrace.data.byte_columns import BytesLike, GrowingBytes, MemoryColumn
 from headrace.data.class_names import names_text
-from headrace.data.columns import BytesInMemory, BytesListColumn, Column, HeldColumn, ListColumn
+from headrace.data.columns import BytesInMemory, BytesListColumn, Column, HeldColumn, ListColumn, offsets_of
 from headrace.data.location import ABSENT
 from headrace.data.manifest.manifest_columns import find_key, key_strings
 from headrace.data.remote.object_columns import holds_addresses
@@ -152,10 +152,14 @@ def _of_items(name: str, items: Sequence[Any], layout: Layout | None) -> NewColu
         return _of_arrow_items(name, [os.fspath(item) if isinstance(item, os.PathLike) else item for item in items])
     if isinstance(first, Mapping) and "bytes" in first:
         return _of_files(name, items)
-    parts = [part for item in items if isinstance(item, list | tuple) for part in item]
-    if any(isinstance(part, BytesLike) or (isinstance(part, Mapping) and part.get("bytes")) for part in parts):
+    lists = [item for item in items if isinstance(item, list | tuple)]
+    kinds = set(map(type, chain.from_iterable(lists)))
+    dicts = chain.from_iterable(lists) if any(issubclass(kind, Mapping) for kind in kinds) else ()
+    if any(issubclass(kind, BytesLike) for kind in kinds) or any(
+        isinstance(part, Mapping) and part.get("bytes") for part in dicts
+    ):
         return _of_bytes_lists(name, items)
-    if any(isinstance(part, os.PathLike) for part in parts):
+    if any(issubclass(kind, os.PathLike) for kind in kinds):
         items = [item if item is None else list(map(os.fspath, item)) for item in items]
     if any(isinstance(part, Mapping) for item in items for part in (item if isinstance(item, list) else [item])):
         texts = []
@@ -201,8 +205,7 @@ def _of_bytes_lists(name: str, items: Sequence[Any]) -> BytesListColumn:
             if not isinstance(data, BytesLike):
                 raise UsageError(f"column {name!r}, row {row:,}: expected bytes in each item, got {shown(part)}")
             grown.add(data)
-    counts = [0 if item is None else len(item) for item in items]
-    return BytesListColumn(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), grown.column())
+    return BytesListColumn(offsets_of([len(item or ()) for item in items]), grown.column())
 
 
 def _of_files(name: str, items: Sequence[Any]) -> NewColumn:

@@ -17,7 +17,7 @@ from numpy.lib import format as npy
 from PIL import Image
 
 from headrace.data.byte_columns import ByteRanges, MemoryFile, RowFiles, ValuesFile
-from headrace.data.columns import RangeColumn
+from headrace.data.columns import RangeColumn, numbers_in_ranges
 from headrace.data.location import ABSENT
 from headrace.data.manifest.manifest_columns import BATCH_BYTES, BATCH_ROWS
 from headrace.data.manifest.typed_rows import DAMAGED, TypedPart
@@ -194,9 +194,7 @@ class ShardRows(TypedPart):
     def _take(self, offset: Ints, length: Ints) -> npt.NDArray[np.uint8]:
         """Return the bytes of ranges within the file, joined."""
         if not isinstance(self._file, ObjectPath):
-            places = np.repeat(offset - np.cumsum(length) + length, length)
-            places += np.arange(len(places))
-            return np.asarray(self._mapped[places])
+            return np.asarray(self._mapped[numbers_in_ranges(offset, length)])
         size = np.where(length > 0, length, ABSENT)
         column = RangeColumn(RowFiles.of([self._file]), np.zeros(len(offset), np.int32), offset, size, None)
         pieces = []

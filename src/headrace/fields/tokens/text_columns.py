@@ -26,6 +26,7 @@ from headrace.data import (
     cached_array,
     file_versions,
     mapped_zeros,
+    numbers_in_ranges,
     read_members,
 )
 from headrace.errors import UsageError
@@ -197,7 +198,7 @@ class ResolvedText:
             first, counts = held.ranges(ids)
             if self.field.captions == "first":
                 counts = np.minimum(counts, 1)
-            which = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+            which = numbers_in_ranges(first, counts)
             for at in range(0, len(which), _BLOCK):
                 part = slice(at, at + _BLOCK)
                 yield np.repeat(ids, counts)[part], held.take(which[part])
