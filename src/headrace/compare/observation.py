@@ -32,9 +32,9 @@ THUMBNAIL = 48
 SMALLER = -math.log(0.9) / 2
 """Logarithm of the sides of windows by those of 10 % less area."""
 _NUMBERS = "biuf"
+"""Kinds of dtypes whose values are numbers."""
 _COUNTS = "_counts"
 """End of the name of the counts beside a leaf with several values a sample, as `hr.Images` has."""
-"""Kinds of dtypes whose values are numbers."""
 
 
 @dataclass

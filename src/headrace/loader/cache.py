@@ -218,6 +218,7 @@ def open_cache(text: str, recipe: Recipe, node: NodeRanks | None) -> EpochCache:
         image_cuts[name], words[name] = cut_of(field.image, views[name], one_view=one)
         firsts[name] = entries
         entries += len(items.dataset)
+    all_cuts = cuts | image_cuts
     from importlib import metadata  # slow: imports all of email
 
     try:
@@ -230,9 +231,9 @@ def open_cache(text: str, recipe: Recipe, node: NodeRanks | None) -> EpochCache:
         pillow,
         [limits.max_pixels, limits.max_jpeg_scans, limits.max_png_chunk_bytes, limits.max_file_bytes],
         [
-            [column, *_entry_identity(field, (cuts | image_cuts)[name], views.get(name, program))]
+            [column, *_entry_identity(field, all_cuts[name], views.get(name, program))]
             for name, field, column in (*recipe.pictures, *raws)
-            if name in cuts or name in image_cuts
+            if name in all_cuts
         ],
         *([[items.dataset.table.digest for _, _, items in recipe.lists]] if recipe.lists else []),
         [[ENTRY_FORMAT, each.column, each.encoder.identity] for each in texts if each.name in first_tokens],
@@ -246,8 +247,8 @@ def open_cache(text: str, recipe: Recipe, node: NodeRanks | None) -> EpochCache:
     ]
     of = {name: column for name, _, column in (*images, *raws) if name in cuts}
     eviction = None
-    spread = node is not None and node.nodes(plan.world_size) > 1 and not recipe.lists
-    if node is not None and spread and isinstance(plan, UniformPlan) and can_plan_uses(plan):
+    is_shared = node is not None and node.nodes(plan.world_size) > 1
+    if node is not None and is_shared and not recipe.lists and isinstance(plan, UniformPlan) and can_plan_uses(plan):
         uses = NextUses(plan, node, base_ids=dataset.base_ids, count=length)
         eviction = CacheEviction(uses, fields=len(cuts), length=length, steps=plan.steps)
         what.append("reused")  # another file layout than on one node, in a separate file
@@ -256,7 +257,7 @@ def open_cache(text: str, recipe: Recipe, node: NodeRanks | None) -> EpochCache:
     if eviction is None and (images or raws):
         kept = [(field, cuts[name], views[name].output_size) for name, field, _ in images if name in cuts]
         pixel_bytes = sum(least_bytes(*each) for each in kept if each[1] != "file")
-        files_of = [of[name] for name, cut in cuts.items() if cut == "file" and name in of]
+        files_of = [of[name] for name, cut in cuts.items() if cut == "file"]
         admission = samples_that_fit(dataset, plan, files_of, pixel_bytes, room_bytes=store.native.room_bytes)
     return EpochCache(store, cuts, words, of, firsts, first_tokens, image_cuts, eviction, admission)
 

@@ -38,13 +38,13 @@ class CountedImages:
             each = np.full(len(self.dataset), tokens_per_image, np.int64)
         if self.offsets is None:
             return each
-        ids = np.arange(len(dataset.table)) if dataset.base_ids is None else dataset.base_ids
-        first, last = self.offsets[ids], self.offsets[ids + 1]
+        some = np.flatnonzero(np.diff(self.offsets))  # reduceat takes no empty ranges
+        of_samples = np.zeros(len(self.offsets) - 1, np.int64)
         if self.count is None:
-            sums = np.concatenate([[0], np.cumsum(each)])
-            return np.asarray(sums[last] - sums[first], np.int64)
-        largest = np.array([each[start:stop].max(initial=0) for start, stop in zip(first, last, strict=True)], np.int64)
-        return largest * self.count
+            of_samples[some] = np.add.reduceat(each, self.offsets[some])
+        else:
+            of_samples[some] = np.maximum.reduceat(each, self.offsets[some]) * self.count
+        return of_samples if dataset.base_ids is None else of_samples[dataset.base_ids]
 
     def _of_sizes(self, tokens_of: Callable[[int, int], int]) -> Ints:
         sizes, which = np.unique(image_sizes(self.dataset, self.column, exif=self.exif), axis=0, return_inverse=True)

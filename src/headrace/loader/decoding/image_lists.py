@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     Repair: TypeAlias = Callable[[Pending, int, RowFailure], SampleError | None]
     """Function that decodes a row after the core's failure, and returns the error of a bad image."""
 
+Each: TypeAlias = Callable[[Callable[[int], Any], Sequence[int]], Iterable[Any]]
+"""Function that calls another for each row, in parallel or not, and returns the results."""
 COUNTS = "_counts"
 """Suffix of the name of the number of images of each sample."""
 
@@ -131,11 +133,11 @@ class ImageListContent:
         self,
         samples: BatchRows,
         pending: Pending,
-        each: Callable[[Callable[[int], Any], Sequence[int]], Iterable[Any]],
+        each: Each,
     ) -> list[SampleImages | SampleError]:
         """Wait for the core, and return each sample's images, or the error of its first bad image.
 
-        `pending` is what `start` gave for the samples. `each` calls a function for rows, in parallel or not.
+        `pending` is what `start` gave for the samples.
         """
         contents = self._collect(samples, pending, each)
         if self._ahead is not None:
@@ -149,7 +151,7 @@ class ImageListContent:
         self,
         samples: BatchRows,
         pending: Pending,
-        each: Callable[[Callable[[int], Any], Sequence[int]], Iterable[Any]],
+        each: Each,
     ) -> list[SampleImages | SampleError]:
         rows = pending.rows
         assert isinstance(rows, ImageRows), "`start` has made them"
@@ -197,9 +199,8 @@ class ImageListContent:
     def join(self, contents: list[SampleImages], rows: BatchRows, longest: int) -> dict[str, Any]:
         counts = np.array([content.images for content in contents], np.int64)
         total = int(counts.sum())
-        sizes = [content.size for content in sorted(contents, key=lambda content: -content.images)]
-        size = sizes[0] if sizes else (0, 0)
-        for content, row in zip(contents, range(len(contents)), strict=True):
+        size = max(contents, key=lambda content: content.images).size if contents else (0, 0)
+        for row, content in enumerate(contents):
             if content.images and content.size != size:
                 key = rows.dataset.key(int(rows.samples[row]))
                 raise UsageError(
